@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Install the collection's module_utils on a host as one importable zip.
 
-A unit's ExecStartPre and a transfer that outlives the connection need the same code as the modules, after Ansible has left.
+A unit's ExecStartPre and a transfer that outlives the connection need the code of the modules after Ansible has left.
 One deterministic zip keeps that a single copy: same code, same bytes, nothing to change.
 """
 

@@ -26,7 +26,7 @@ GLIBC_TAGS = tuple(f"manylinux_2_{minor}" for minor in range(36, 16, -1)) + ("ma
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f".{folder.name}.lock", "w") as handle:
+    with (folder.parent / f".{folder.name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
