@@ -43,12 +43,11 @@ parts: setup ## Test host images, wheelhouses, the CPU build of vLLM and the dem
 
 .PHONY: molecule
 molecule: parts ## Every molecule scenario; one of them: molecule test -s NAME
-	python -m tests.molecule_suite
+	pytest tests/test_molecule.py
 
 .PHONY: test
 test: lint sanity parts ## Everything; the last line is pytest's count
-	pytest -n 2 --junit-xml=tests/output/unit.xml tests/unit
-	pytest tests/test_molecule.py
+	pytest -n 2 --dist loadgroup tests/test_molecule.py tests/unit
 
 .PHONY: docs
 docs: ## Write the tables of variables into the roles' READMEs
