@@ -24,9 +24,10 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 SCHEMA = 1
 MEASURED_FOLDER = "/var/lib/vllm/measured"

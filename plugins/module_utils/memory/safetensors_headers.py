@@ -17,10 +17,11 @@ are counted, not kept: a group is every tensor of one name with its expert numbe
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Iterable, Optional
+from typing import Any, Optional
 
 from ..errors import VllmHostError
 

@@ -1,0 +1,228 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a quantized checkpoint stores one linear layer: the tensors that take the place of ``weight``.
+
+A format is found from ``quantization_config`` (or the older ``hf_quant_config.json``); each is a function from the layer's
+``(out, in)`` sizes to ``(suffix, dtype, shape)`` rows. Sources: vLLM's ``model_executor/layers/quantization`` (the
+parameters that each method's ``create_weights`` registers) and the writers' documentation named at each function.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+#: (suffix, safetensors dtype, shape)
+Stored = tuple[str, str, tuple[int, ...]]
+LinearFormat = Callable[[int, int], Sequence[Stored]]
+
+
+@dataclass(frozen=True)
+class QuantScheme:
+    """How the linear layers of a checkpoint are stored.
+
+    Attributes:
+        name: for messages (``nvfp4``, ``fp8-block``, ``int4-packed``, ``awq``, ``gptq``, ``mxfp4``, ``none``).
+        stored: rows of a quantized layer.
+        ignored: patterns of layer names that stay as they are.
+    """
+
+    name: str
+    stored: Optional[LinearFormat]
+    ignored: tuple[str, ...] = ()
+
+    def applies_to(self, layer: str) -> bool:
+        """Is this layer quantized? ``layer`` is its full name without ``.weight``."""
+        return self.stored is not None and not any(_matches(pattern, layer) for pattern in self.ignored)
+
+
+def _matches(pattern: str, layer: str) -> bool:
+    """Writers use exact names, ``re:`` expressions, shell patterns and bare prefixes of modules."""
+    if pattern.startswith("re:"):
+        return re.match(pattern[3:], layer) is not None
+    if any(character in pattern for character in "*?["):
+        return fnmatch.fnmatchcase(layer, pattern) or fnmatch.fnmatchcase(layer, f"{pattern}.*")
+    return (
+        layer == pattern or layer.startswith(f"{pattern}.") or layer.endswith(f".{pattern}") or f".{pattern}." in layer
+    )
+
+
+def _nvfp4(out: int, into: int) -> list[Stored]:
+    """ModelOpt NVFP4: two values a byte, an FP8 scale for 16 values, two scalars."""
+    return [
+        ("weight", "U8", (out, into // 2)),
+        ("weight_scale", "F8_E4M3", (out, into // 16)),
+        ("weight_scale_2", "F32", ()),
+        ("input_scale", "F32", ()),
+    ]
+
+
+def _nvfp4_packed(out: int, into: int) -> list[Stored]:
+    """compressed-tensors ``nvfp4-pack-quantized``."""
+    return [
+        ("weight_packed", "U8", (out, into // 2)),
+        ("weight_scale", "F8_E4M3", (out, into // 16)),
+        ("weight_global_scale", "F32", (1,)),
+        ("input_global_scale", "F32", (1,)),
+    ]
+
+
+def _mxfp4(out: int, into: int) -> list[Stored]:
+    """OCP MX: two values a byte, a power-of-two scale for 32 values."""
+    return [("weight", "U8", (out, into // 2)), ("weight_scale", "U8", (out, into // 32))]
+
+
+def _fp8_block(rows: int, columns: int) -> LinearFormat:
+    """DeepSeek's FP8: a 32-bit scale for each block of the weight."""
+
+    def stored(out: int, into: int) -> list[Stored]:
+        return [
+            ("weight", "F8_E4M3", (out, into)),
+            ("weight_scale_inv", "F32", (-(-out // rows), -(-into // columns))),
+        ]
+
+    return stored
+
+
+def _fp8(per_channel: bool) -> LinearFormat:
+    """FP8 with one scale a tensor (ModelOpt FP8) or a row (compressed-tensors ``float-quantized``)."""
+
+    def stored(out: int, into: int) -> list[Stored]:
+        scale = ("weight_scale", "F32", (out, 1) if per_channel else ())
+        return [("weight", "F8_E4M3", (out, into)), scale]
+
+    return stored
+
+
+def _int_packed(bits: int, group: int) -> LinearFormat:
+    """compressed-tensors ``pack-quantized``: 32-bit words along the input, a 16-bit scale for each group."""
+
+    def stored(out: int, into: int) -> list[Stored]:
+        groups = into // group if group > 0 else 1
+        return [
+            ("weight_packed", "I32", (out, into * bits // 32)),
+            ("weight_scale", "BF16", (out, groups)),
+            ("weight_shape", "I32", (2,)),
+        ]
+
+    return stored
+
+
+def _int8(out: int, into: int) -> list[Stored]:
+    """compressed-tensors ``int-quantized``: a byte a value, a scale a row."""
+    return [("weight", "I8", (out, into)), ("weight_scale", "BF16", (out, 1))]
+
+
+def _awq(bits: int, group: int) -> LinearFormat:
+    """AWQ: transposed, words along the output."""
+
+    def stored(out: int, into: int) -> list[Stored]:
+        return [
+            ("qweight", "I32", (into, out * bits // 32)),
+            ("qzeros", "I32", (into // group, out * bits // 32)),
+            ("scales", "F16", (into // group, out)),
+        ]
+
+    return stored
+
+
+def _gptq(bits: int, group: int) -> LinearFormat:
+    """GPTQ: transposed, words along the input, an index of groups."""
+
+    def stored(out: int, into: int) -> list[Stored]:
+        groups = into // group if group > 0 else 1
+        return [
+            ("qweight", "I32", (into * bits // 32, out)),
+            ("qzeros", "I32", (groups, out * bits // 32)),
+            ("scales", "F16", (groups, out)),
+            ("g_idx", "I32", (into,)),
+        ]
+
+    return stored
+
+
+def quant_scheme(
+    quantization_config: Optional[Mapping[str, Any]], hf_quant_config: Optional[Mapping[str, Any]] = None
+) -> Optional[QuantScheme]:
+    """The scheme that a checkpoint declares.
+
+    Args:
+        quantization_config: of config.json.
+        hf_quant_config: hf_quant_config.json; vLLM reads it only when config.json declares nothing.
+
+    Returns:
+        A scheme (``none`` for a plain checkpoint), or None for a method that this table does not know.
+    """
+    declared: Mapping[str, Any] = quantization_config or {}
+    if not declared and hf_quant_config:
+        inner = hf_quant_config.get("quantization")
+        declared = {"quant_method": "modelopt", **(inner if isinstance(inner, Mapping) else hf_quant_config)}
+    if not declared:
+        return QuantScheme("none", None)
+    ignored = _ignored(declared)
+    method = str(declared.get("quant_method", "")).lower()
+    if method.startswith("modelopt"):
+        return _modelopt(declared, ignored)
+    if method == "fp8":
+        block = declared.get("weight_block_size")
+        stored = _fp8_block(*block) if block else _fp8(per_channel=False)
+        return QuantScheme("fp8-block" if block else "fp8", stored, (*ignored, "lm_head", "re:.*mlp\\.gate$"))
+    if method in ("compressed-tensors", "compressed_tensors"):
+        return _compressed_tensors(declared, ignored)
+    if method in ("awq", "awq_marlin"):
+        return QuantScheme(
+            "awq",
+            _awq(declared.get("bits", 4), declared.get("group_size", 128)),
+            (*ignored, "lm_head", "re:.*\\.gate$"),
+        )
+    if method in ("gptq", "gptq_marlin"):
+        return QuantScheme(
+            "gptq",
+            _gptq(declared.get("bits", 4), declared.get("group_size", 128)),
+            (*ignored, "lm_head", "re:.*\\.gate$"),
+        )
+    if method in ("mxfp4", "gpt_oss_mxfp4"):
+        return QuantScheme("mxfp4", _mxfp4, ignored)
+    return None
+
+
+def _ignored(declared: Mapping[str, Any]) -> tuple[str, ...]:
+    for key in ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"):
+        names = declared.get(key)
+        if names:
+            return tuple(str(name) for name in names)
+    return ()
+
+
+def _modelopt(declared: Mapping[str, Any], ignored: tuple[str, ...]) -> Optional[QuantScheme]:
+    algorithm = str(declared.get("quant_algo") or "").upper()
+    if algorithm in ("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ"):
+        return QuantScheme("nvfp4", _nvfp4, ignored)
+    if algorithm == "FP8":
+        return QuantScheme("fp8", _fp8(per_channel=False), ignored)
+    if not algorithm:
+        return QuantScheme("none", None)
+    return None
+
+
+def _compressed_tensors(declared: Mapping[str, Any], ignored: tuple[str, ...]) -> Optional[QuantScheme]:
+    groups = declared.get("config_groups")
+    first = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    weights = (first.get("weights") or {}) if isinstance(first, Mapping) else {}
+    bits, group = weights.get("num_bits", 4), weights.get("group_size") or -1
+    layout = first.get("format") or declared.get("format")
+    if layout == "pack-quantized":
+        return QuantScheme("int4-packed" if bits == 4 else "int8-packed", _int_packed(bits, group), ignored)
+    if layout == "nvfp4-pack-quantized":
+        return QuantScheme("nvfp4", _nvfp4_packed, ignored)
+    if layout == "float-quantized":
+        block = weights.get("block_structure")
+        stored = _fp8_block(*block) if isinstance(block, (list, tuple)) else _fp8(per_channel=True)
+        return QuantScheme("fp8", stored, ignored)
+    if layout == "int-quantized":
+        return QuantScheme("int8", _int8, ignored)
+    return None
