@@ -1,0 +1,62 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known to work where: KV-cache dtypes by attention kind, GPU generation and vLLM release.
+
+Literals only; the rules that read them are in kv_policy.py. Each row carries its source, marked C(ran) where somebody of
+this project saw it happen, C(read) where it was read in the released source, C(reported) where others saw it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+
+class MlaFp8Row(NamedTuple):
+    """The FP8 behaviour of TRITON_MLA in one vLLM release that was looked at, on compute capability 12.x."""
+
+    vllm: str
+    verdict: str
+    """C(not_implemented), C(fits) or C(does_not_fit)."""
+    shared_memory_bytes: Optional[int]
+    """Shared memory of the decode kernel's first stage with an FP8 cache, as shipped; None where it does not exist."""
+    source: str
+
+
+SHARED_MEMORY_LIMIT_SM12X_BYTES = 101_376
+"""Opt-in shared memory of a block on compute capability 12.x (CUDA C programming guide; vllm #53748 on hardware)."""
+
+_COMPILED = "kernel of vLLM's own wheel compiled for sm_120 with Triton 3.6.0 (ran)"
+
+# Oldest first. A release between two rows is judged by the older one, and the decision says so.
+TRITON_MLA_FP8_ON_SM12X = (
+    MlaFp8Row("0.17.1", "not_implemented", None, "TritonMLAImpl raises NotImplementedError in 0.17.1 (read)"),
+    MlaFp8Row("0.18.0", "fits", 87_040, _COMPILED),
+    MlaFp8Row("0.19.1", "fits", 87_040, _COMPILED),
+    MlaFp8Row("0.20.0", "does_not_fit", 102_400, _COMPILED),
+    MlaFp8Row("0.20.2", "does_not_fit", 102_400, _COMPILED),
+    MlaFp8Row("0.22.1", "does_not_fit", 102_400, _COMPILED),
+    MlaFp8Row("0.27.1", "does_not_fit", 102_400, _COMPILED + "; vllm #53748 on an RTX PRO 6000 (reported)"),
+    MlaFp8Row("0.30.0", "does_not_fit", 102_400, _COMPILED),
+    MlaFp8Row("0.33.0", "does_not_fit", 102_400, _COMPILED + "; vllm #54013 and #46728 open when read"),
+)
+
+MLA_DTYPES_ON_SM12X = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")
+MLA_DTYPES_ON_SM12X_SOURCE = "TritonMLABackend.supported_kv_cache_dtypes in 0.18.0 to 0.32.0 (read)"
+
+MLA_FP8_LOWEST_CAPABILITY = (8, 9)
+MLA_FP8_LOWEST_CAPABILITY_SOURCE = "TritonMLAImpl.__init__ in 0.32.0: native FP8 needs compute capability 8.9 (read)"
+
+DSA_DTYPES_ON_SM12X = ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla")
+DSA_DTYPES_ON_SM12X_SOURCE = "FLASHINFER_MLA_SPARSE_SM120 in 0.32.0 and 0.33.0 refuses every other dtype (read)"
+
+# Decode context parallel with a quantized MLA cache: an assertion ("DCP not support fp8 kvcache now") on every GPU.
+MLA_FP8_DCP_FAILS_UP_TO = "0.22.1"
+MLA_FP8_DCP_WORKS_FROM = "0.27.1"
+MLA_FP8_DCP_SOURCE = "mla_attention.py asserts in 0.17.1, 0.18.0, 0.19.1, 0.20.0 and 0.22.1, no longer in 0.27.1 (read)"
+
+# Older releases accept the option, then their CUDA cache kernels raise "Unsupported data type of kv cache: bfloat16".
+EXPLICIT_16_BIT_FROM = "0.20.0"
+EXPLICIT_16_BIT_SOURCE = "cache kernels know only auto and fp8 in the 0.17.1 and 0.19.1 wheels (read); vllm #38922, #34752"
+
+MISMATCHED_16_BIT_SOURCE = "vllm #54338: the cache holds the bits of the model's dtype and reads them as another (reported)"
