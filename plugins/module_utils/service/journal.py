@@ -1,0 +1,84 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lines of a unit's journal as a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import VllmHostError
+
+
+class UnitState(NamedTuple):
+    """What systemd knows about a unit's last start."""
+
+    load_state: str
+    active_state: str
+    invocation_id: str
+    restarts: int
+
+
+def unit_state(unit: str) -> UnitState:
+    """Ask systemd; raises ``unit_not_found`` for a unit that is not loaded and has no journal to speak of."""
+    names = ("LoadState", "ActiveState", "InvocationID", "NRestarts")
+    try:
+        done = subprocess.run(
+            ["systemctl", "show", "--property=" + ",".join(names), "--", unit],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise VllmHostError(
+            "systemd_unusable", f"systemctl cannot be asked about {unit}: {error}", unit=unit
+        ) from error
+    values = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    state = UnitState(*(values.get(name, "") for name in names[:3]), restarts=int(values.get("NRestarts") or 0))
+    if state.load_state in ("", "not-found"):
+        raise VllmHostError(
+            "unit_not_found", f"There is no unit {unit} on this host: is the instance's name right?", unit=unit
+        )
+    return state
+
+
+@contextlib.contextmanager
+def journal_lines(unit: str, invocation_id: str = "", newest: int = 0) -> Iterator[Iterator[str]]:
+    """The messages of a unit, oldest first, without the journal's own prefix.
+
+    Args:
+        unit: name of the unit.
+        invocation_id: only of this start, with what systemd says about it; empty for all of this boot.
+        newest: at most that many of the newest lines; 0 for all.
+
+    Raises:
+        VllmHostError: ``journal_unreadable`` with what journalctl said.
+    """
+    # "_SYSTEMD_INVOCATION_ID" marks the lines of the unit's processes, "INVOCATION_ID" those of systemd about the unit.
+    command = ["journalctl", "--no-pager", "--quiet", "--all", "--output=cat"]
+    if newest:
+        command.append(f"--lines={newest}")
+    if invocation_id:
+        command += [f"_SYSTEMD_INVOCATION_ID={invocation_id}", "+", f"INVOCATION_ID={invocation_id}"]
+    else:
+        command += ["--boot", f"--unit={unit}"]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise VllmHostError("journal_unreadable", f"journalctl cannot be run: {error}", unit=unit) from error
+    with process:
+        assert process.stdout is not None and process.stderr is not None
+        yield process.stdout
+        said = process.stderr.read().strip()
+    if process.returncode > 0 and said:  # negative: ended by closing its output early
+        raise VllmHostError("journal_unreadable", f"journalctl cannot read the journal of {unit}: {said}", unit=unit)
