@@ -17,6 +17,7 @@ import network
 from errors import HostError
 from image import RELEASES, ensure_image
 from locks import locked
+from paths import CACHE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,8 +75,12 @@ def _login(arguments: argparse.Namespace) -> int:
 def _destroy(arguments: argparse.Namespace) -> int:
     if bool(arguments.names) == arguments.all:
         raise HostError("say which hosts to destroy, or --all")
-    for host in machine.all_hosts() if arguments.all else [machine.load(name) for name in arguments.names]:
-        machine.destroy(host)
+    there = {host.name: host for host in machine.all_hosts()}
+    for name in there if arguments.all else arguments.names:
+        if name in there:
+            machine.destroy(there[name])
+        else:
+            print(f"testhost: there is no test host {name!r}", file=sys.stderr)  # which is what was asked for
     return 0
 
 
@@ -94,6 +99,11 @@ def _save(arguments: argparse.Namespace) -> int:
     machine.stop(host)
     print(layers.save_layer(host.folder / "upper", arguments.layer, host.image))
     machine.destroy(host)
+    return 0
+
+
+def _cache(_arguments: argparse.Namespace) -> int:
+    print(CACHE)
     return 0
 
 
@@ -137,7 +147,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("save", _save, "stop a host, keep what it changed as a layer, and destroy it")
     sub.add_argument("name")
     sub.add_argument("layer")
-    sub = add("network", _network, "bring the hosts' bridge up; prints the address where they reach this machine")
+    add("network", _network, "bring the hosts' bridge up; prints the address where they reach this machine")
+    add("cache", _cache, "print the folder where images, hosts, wheelhouses and checkpoints are kept")
     sub = add("image", _image, "build (or find) the image of a release; prints its folder")
     sub.add_argument("release", choices=RELEASES)
     return parser
