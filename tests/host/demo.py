@@ -12,10 +12,10 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import yaml
+
 from tests.host import paths
 from tests.host.background import Background
 
