@@ -29,6 +29,7 @@ from paths import HOSTS
 from processes import children, is_alive, kill_and_wait, start_time
 
 REGISTRY_LOCK = HOSTS / ".lock"  # held while addresses are given out and while the bridge comes or goes
+SOCKETS = Path("/run/gpuhost-testhost")
 BOOT_TIMEOUT_S = 90
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
@@ -53,6 +54,11 @@ class Host:
     @property
     def folder(self) -> Path:
         return HOSTS / self.name
+
+    @property
+    def control_socket(self) -> Path:
+        """Where SSH clients of this host meet; not in `folder`, whose path may be too long for a socket."""
+        return SOCKETS / f"{self.name}.ssh"
 
     @property
     def status(self) -> str:
@@ -86,7 +92,7 @@ class Host:
             "-oGlobalKnownHostsFile=none",
             "-oIdentitiesOnly=yes",
             "-oServerAliveInterval=5",
-            f"-oControlPath={self.folder / 'ssh-%C'}",
+            f"-oControlPath={self.control_socket}",
         ]
 
     def ssh(self, *words: str, tty: bool = False) -> list[str]:
@@ -142,8 +148,9 @@ def create(
 
 def destroy(host: Host) -> None:
     """End the host and remove all it has: process, mounts, control groups, folder; the bridge goes with the last host."""
-    for socket in host.folder.glob("ssh-*"):
-        run("ssh", "-q", f"-oControlPath={socket}", "-O", "exit", host.address, check=False)
+    if host.control_socket.exists():  # else the next host of this name or address would be looked for in a dead connection
+        run("ssh", "-q", f"-oControlPath={host.control_socket}", "-O", "exit", host.address, check=False)
+        host.control_socket.unlink(missing_ok=True)
     _kill(host)
     _unmount(host.folder / "root")
     cgroups.remove([Path(folder) for folder in host.cgroups])
@@ -184,6 +191,7 @@ def _register(
         address = network.free_address(host.address for host in all_hosts())
         host = Host(name, release, address, image, list(layers), [os.path.abspath(bind) for bind in binds], memory_bytes)
         host.folder.mkdir(parents=True)
+        SOCKETS.mkdir(mode=0o700, exist_ok=True)
         host.record()
     return host
 
