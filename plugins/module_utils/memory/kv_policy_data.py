@@ -57,6 +57,10 @@ MLA_FP8_DCP_SOURCE = "mla_attention.py asserts in 0.17.1, 0.18.0, 0.19.1, 0.20.0
 
 # Older releases accept the option, then their CUDA cache kernels raise "Unsupported data type of kv cache: bfloat16".
 EXPLICIT_16_BIT_FROM = "0.20.0"
-EXPLICIT_16_BIT_SOURCE = "cache kernels know only auto and fp8 in the 0.17.1 and 0.19.1 wheels (read); vllm #38922, #34752"
+EXPLICIT_16_BIT_SOURCE = (
+    "cache kernels know only auto and fp8 in the 0.17.1 and 0.19.1 wheels (read); vllm #38922, #34752"
+)
 
-MISMATCHED_16_BIT_SOURCE = "vllm #54338: the cache holds the bits of the model's dtype and reads them as another (reported)"
+MISMATCHED_16_BIT_SOURCE = (
+    "vllm #54338: the cache holds the bits of the model's dtype and reads them as another (reported)"
+)
