@@ -96,10 +96,9 @@ def _of_kernel(facts: Facts) -> Iterator[Problem]:
 def _of_devices(facts: Facts) -> Iterator[Problem]:
     """GPUs that are there but not served, and device nodes. Nodes are judged only where the kernel side is up."""
     nvml, kernel, nodes = facts["nvml"], facts["kernel_module"], facts["device_nodes"]
-    served = {gpu["pci_id"] for gpu in facts["gpus"]}
     if nvml["state"] == "ok":
-        missing = [one["pci_id"] for one in facts["pci_gpus"] if one["pci_id"] not in served]
-        if missing and (facts["container"] == "none" or not facts["gpus"]):
+        missing = _not_served(facts)
+        if missing:
             yield problem("gpu_not_served", f"on the bus but not offered by the driver: {', '.join(missing)}")
         elif not facts["gpus"]:
             yield problem("no_gpu", "NVML counts no GPU, and the PCI bus shows none")
@@ -113,6 +112,21 @@ def _of_devices(facts: Facts) -> Iterator[Problem]:
     absent = [node for node in wanted if node not in nodes["gpus"]] + ([] if nodes["control"] else ["/dev/nvidiactl"])
     if absent:
         yield problem("device_node_missing", f"missing: {', '.join(absent)}")
+
+
+def _not_served(facts: Facts) -> list[str]:
+    """PCI ids of GPUs that the driver should offer and does not.
+
+    Not counted: GPUs given to virtual machines (vfio-pci), those that a container was not given while it has others, and
+    as many as NVML counts without being able to say where they are (lost ones, which have their own problem).
+    """
+    if facts["container"] != "none" and facts["gpus"]:
+        return []
+    served = [gpu["pci_id"] for gpu in facts["gpus"]]
+    missing = [
+        one["pci_id"] for one in facts["pci_gpus"] if one["pci_id"] not in served and one["driver"] != "vfio-pci"
+    ]
+    return missing if len(missing) > served.count(None) else []
 
 
 def _of_gpus(facts: Facts) -> Iterator[Problem]:

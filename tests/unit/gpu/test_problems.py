@@ -1,0 +1,204 @@
+"""Each known trouble is found from the facts that show it, and only from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu import info, kernel
+from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu.problems_data import KNOWN
+from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu.requirements import report, unmet
+from clients import client, refuse
+from machines import PROPRIETARY, add_gpu, load_module, write
+
+DATA = Path(__file__).parent / "data"
+NODES = {"gpus": ["/dev/nvidia0", "/dev/nvidia1"], "control": True, "uvm": True, "uvm_tools": True}
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A healthy host with two GPUs; tests then break one thing. Device nodes need root, so they are given."""
+    add_gpu(tmp_path, 0, iommu="identity")
+    add_gpu(tmp_path, 1, iommu="identity")
+    load_module(tmp_path)
+    monkeypatch.setattr(kernel, "device_nodes", lambda _root: NODES)
+    return tmp_path
+
+
+def _found(root, nvml=None, **options):
+    return {problem["id"]: problem for problem in info.collect(nvml or client(2), root, **options)["problems"]}
+
+
+def test_a_healthy_host_has_no_problems(host):
+    assert _found(host) == {}
+
+
+def test_the_real_h200_had_no_problems_and_can_serve():
+    facts = json.loads((DATA / "h200.json").read_text())
+    assert unmet(facts, minimum_driver="580", minimum_compute_capability="9.0", expected_gpus=1) == []
+    assert facts["gpus"][0]["cuda_visible_bytes"] == 150_109_880_320  # cudaMemGetInfo on the same machine
+    assert report(facts)[1] == "1 x NVIDIA H200, 143,771 MiB, compute capability 9.0: GPU 0"
+
+
+def test_facts_have_the_shape_of_the_real_ones(host):
+    real = json.loads((DATA / "h200.json").read_text())
+    ours = info.collect(client(1), host, log=[])
+    assert sorted(ours) == sorted(real)
+    assert sorted(ours["gpus"][0]) == sorted(real["gpus"][0])
+    for key in ("kernel_module", "nvml", "device_nodes", "p2p"):
+        assert sorted(ours[key]) == sorted(real[key])
+    assert sorted(ours["pci_gpus"][0]) == sorted(real["pci_gpus"][0])
+
+
+@pytest.mark.parametrize(
+    ("calls", "identity", "severity"),
+    [
+        ({"nvmlInit": refuse(12)}, "library_missing", "error"),
+        ({"nvmlInit": refuse(9)}, "driver_not_loaded", "error"),
+        ({"nvmlInit": refuse(4)}, "nvml_no_permission", "error"),
+        ({"nvmlInit": refuse(18)}, "driver_library_mismatch", "error"),
+        ({"nvmlInit": refuse(999)}, "nvml_error", "error"),
+        ({"nvmlSystemGetNVMLVersion": lambda: "13.580.105.08"}, "driver_library_mismatch", "error"),
+        ({"nvmlDeviceGetHandleByIndex": refuse(15)}, "gpu_lost", "error"),
+        ({"nvmlDeviceGetPersistenceMode": refuse(15)}, "gpu_lost", "error"),
+        ({"nvmlDeviceGetMemoryInfo": refuse(16)}, "gpu_reset_required", "error"),
+        ({"nvmlDeviceGetCount": lambda: 0}, "gpu_not_served", "error"),
+        ({"nvmlDeviceGetCount": lambda: 1}, "gpu_not_served", "error"),
+        ({"nvmlDeviceGetRemappedRows": lambda _h: (0, 3, 0, 1)}, "row_remap_failed", "error"),
+        ({"nvmlDeviceGetRemappedRows": lambda _h: (0, 3, 1, 0)}, "row_remap_pending", "warning"),
+        ({"nvmlDeviceGetTotalEccErrors": lambda *_a: 2}, "ecc_uncorrected", "warning"),
+        ({"nvmlDeviceGetComputeMode": lambda _h: 2}, "prohibited", "error"),
+        ({"nvmlDeviceGetMigMode": lambda _h: [1, 1]}, "mig_enabled", "warning"),
+        ({"nvmlDeviceGetPersistenceMode": lambda _h: 0}, "persistence_off", "warning"),
+        ({"nvmlDeviceGetEnforcedPowerLimit": lambda _h: 300_000}, "power_limited", "warning"),
+        ({"nvmlDeviceGetTemperature": lambda *_a: 90}, "hot", "warning"),
+        ({"nvmlDeviceGetCurrPcieLinkWidth": lambda _h: 4}, "pcie_width", "warning"),
+        ({"nvmlDeviceGetP2PStatus": lambda *_a: 1}, "p2p_unavailable", "warning"),
+        ({"nvmlDeviceGetName": lambda h: f"kind {h}"}, "mixed_gpus", "warning"),
+    ],
+)
+def test_a_trouble_that_nvml_shows(host, calls, identity, severity):
+    problem = _found(host, client(2, **calls))[identity]
+    assert problem["severity"] == severity
+    assert problem["found"] and problem["cost"] and problem["remedy"] and problem["source"]
+
+
+def test_without_pynvml(host):
+    assert info.collect(None, host)["problems"][0]["id"] == "client_missing"
+
+
+def test_a_mismatch_names_both_releases(host):
+    found = _found(host, client(2, nvmlInit=refuse(18), nvmlSystemGetNVMLVersion=lambda: "13.580.105.08"))
+    assert "library 580.105.08, kernel module 580.95.05" in found["driver_library_mismatch"]["found"]
+
+
+def test_the_proprietary_flavour_is_refused_on_blackwell_only(host):
+    load_text = PROPRIETARY.format("580.95.05")
+    write(host, "proc/driver/nvidia/version", load_text)
+    assert _found(host)["proprietary_on_blackwell"]["gpus"] == [0, 1]
+    assert _found(host, client(2, nvmlDeviceGetCudaComputeCapability=lambda _h: (9, 0))) == {}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "identity"),
+    [
+        ({"uvm": False}, "uvm_node_missing"),
+        ({"gpus": []}, "device_node_missing"),
+        ({"control": False}, "device_node_missing"),
+    ],
+)
+def test_missing_device_nodes(host, monkeypatch, nodes, identity):
+    monkeypatch.setattr(kernel, "device_nodes", lambda _root: {**NODES, **nodes})
+    assert identity in _found(host)
+
+
+def test_a_container_that_was_given_some_gpus_is_not_blamed_for_the_others(host):
+    write(host, "run/systemd/container", "lxc\n")
+    assert _found(host, client(1)) == {}
+
+
+def test_links(host):
+    add_gpu(host, 2, acs_control=0x1D, iommu="DMA-FQ")
+    found = _found(host, client(3))
+    assert (found["acs_redirect"]["gpus"], found["iommu_translates"]["gpus"]) == ([2], [2])
+
+
+def test_one_gpu_has_no_peers_to_miss(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel, "device_nodes", lambda _root: NODES)
+    add_gpu(tmp_path, 0, acs_control=0x1D, iommu="DMA")
+    load_module(tmp_path)
+    assert _found(tmp_path, client(1)) == {}
+
+
+def test_a_small_window(host):
+    small = SimpleNamespace(bar1Total=256 * 2**20, bar1Used=0)
+    assert (
+        _found(host, client(2, nvmlDeviceGetBAR1MemoryInfo=lambda _h: small))["bar1_small"]["found"]
+        == "BAR1 0.25 GiB of 96 GiB"
+    )
+
+
+def test_xids_in_the_kernel_log(host):
+    log = ["NVRM: Xid (PCI:0000:02:00): 79, pid=1, GPU has fallen off the bus."]
+    problem = _found(host, log=log)["xid"]
+    assert (problem["gpus"], problem["severity"]) == ([1], "warning")
+    assert "fell off the bus" in problem["found"]
+
+
+def test_nouveau_and_secure_boot(tmp_path):
+    add_gpu(tmp_path, 0)
+    (tmp_path / "sys/module/nouveau").mkdir(parents=True)
+    found = _found(tmp_path, client(nvmlInit=refuse(9)))
+    assert {"nouveau_loaded", "driver_not_loaded"} <= set(found)
+
+
+def test_errors_come_first(host):
+    calls = {"nvmlDeviceGetPersistenceMode": lambda _h: 0, "nvmlDeviceGetComputeMode": lambda _h: 2}
+    assert [p["severity"] for p in info.collect(client(2, **calls), host)["problems"]] == ["error", "warning"]
+
+
+def test_every_row_says_what_it_costs_and_what_to_do():
+    for identity, row in KNOWN.items():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", identity)
+        assert row.severity in ("error", "warning", "info")
+        assert row.cost and row.remedy and row.source
+
+
+def test_requirements(host):
+    facts = info.collect(client(2), host)
+    assert unmet(facts, "580", "12.0", 2) == []
+    assert "at least 590" in unmet(facts, minimum_driver="590")[0]
+    assert "compute capability 12.0" in unmet(facts, minimum_compute_capability="13.0", gpus=[1])[0]
+    assert "8 GPUs are expected" in unmet(facts, expected_gpus=8)[0]
+    assert "GPU 5 is asked for" in unmet(facts, gpus=[0, 5])[0]
+
+
+def test_a_broken_gpu_stops_only_those_who_use_it(host):
+    def handle(index):
+        if index == 1:
+            raise pynvml.NVMLError(15)
+        return index
+
+    facts = info.collect(client(2, nvmlDeviceGetHandleByIndex=handle), host)
+    assert unmet(facts, gpus=[0]) == []
+    assert unmet(facts, gpus=[1])[0].startswith("[gpu_lost] GPU 1: ")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making device nodes needs root")
+def test_device_nodes_are_devices(tmp_path):
+    for name in ("nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        os.mknod(tmp_path / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    write(tmp_path, "dev/nvidia1", "a file is no device")
+    assert kernel.device_nodes(tmp_path) == {
+        "gpus": ["/dev/nvidia0", "/dev/nvidia10"],
+        "control": True,
+        "uvm": True,
+        "uvm_tools": False,
+    }
