@@ -1,0 +1,317 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Deploying an instance as a transaction: what does not become healthy is taken back.
+
+An instance is three files (unit, engine configuration, environment) and a record of what it claims. What became healthy last is kept in
+``/var/lib/vllm/deployments/<instance>/current``, the good one before it in ``previous``: the first is what a failed deploy goes back to, the
+second what ``playbooks/rollback.yml`` goes back to. The unit names release and view by their paths, so these come back with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional, Protocol
+
+from ..errors import VllmHostError
+from .environment_file import parse_environment_file
+
+DEPLOYMENTS = Path("/var/lib/vllm/deployments")
+CONFIGURATION = Path("/etc/vllm")
+UNITS = Path("/etc/systemd/system")
+
+
+def unit_name(instance: str) -> str:
+    return f"vllm-{instance}.service"
+
+
+@dataclass(frozen=True)
+class Content:
+    """Text and mode of a file; ``secret`` keeps its text out of diffs. Owner is root."""
+
+    text: str
+    mode: int = 0o644
+    secret: bool = False
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What one instance consists of.
+
+    Args:
+        instance: its name.
+        unit, config, environment: texts of ``vllm-<instance>.service``, ``<instance>.yaml``, ``<instance>.env``.
+        record: what it claims and runs, JSON-serialisable: ``gpus`` (indices; empty means all), ``device``, ``host``, ``port``, ``model``,
+            ``release``, ``view``, ``url``.
+    """
+
+    instance: str
+    unit: str
+    config: str
+    environment: str
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, Content]:
+        """By the name that they have in the store."""
+        return {
+            "unit": Content(self.unit),
+            "config.yaml": Content(self.config, 0o644),
+            "environment": Content(self.environment, 0o600, secret=True),
+            "record.json": Content(json.dumps(self.record, indent=2, sort_keys=True) + "\n"),
+        }
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are on the host."""
+
+    deployments: Path = DEPLOYMENTS
+    configuration: Path = CONFIGURATION
+    units: Path = UNITS
+
+    def live(self, instance: str) -> dict[str, Path]:
+        """The files that systemd and vLLM read."""
+        return {
+            "unit": self.units / unit_name(instance),
+            "config.yaml": self.configuration / f"{instance}.yaml",
+            "environment": self.configuration / f"{instance}.env",
+        }
+
+    def saved(self, instance: str, generation: str) -> Path:
+        return self.deployments / instance / generation
+
+
+class Service(Protocol):
+    """Changes of a unit's state. ``start`` returns the seconds until it was ready, or raises ``service_not_ready``."""
+
+    def is_running(self, unit: str) -> bool: ...
+
+    def start(self, unit: str) -> float: ...
+
+    def stop(self, unit: str) -> None: ...
+
+    def enable(self, unit: str) -> bool: ...
+
+    def remove(self, unit: str) -> None: ...
+
+    def reload(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What would change: ``before`` and ``after`` as texts for a diff, secrets hidden; ``restart``: the service must be started anew."""
+
+    before: str
+    after: str
+    restart: bool
+
+
+def difference(deployment: Deployment, places: Places, running: bool) -> Difference:
+    """Compare with what is on the host. Nothing is to be done exactly when ``restart`` is false."""
+    before: list[str] = []
+    after: list[str] = []
+    same = True
+    for name, path in places.live(deployment.instance).items():
+        wanted = deployment.files[name]
+        found = _read(path)
+        same = same and found == wanted.text
+        if found is not None:
+            before.append(f"--- {path}\n{_shown(found, wanted.text, wanted.secret)}")
+        after.append(f"--- {path}\n{_shown(wanted.text, found or '', wanted.secret)}")
+    if not running:
+        before.append("the service is not running\n")
+        after.append("the service is running\n")
+    return Difference("".join(before), "".join(after), not (same and running))
+
+
+def apply(deployment: Deployment, places: Places, service: Service) -> float:
+    """Put the files in place, start, and keep the result as the good one; return the seconds until it was ready.
+
+    If it does not become healthy, the last good files are put back and started (or removed, when there were none), and
+    ``deploy_failed`` is raised with the cause, and with ``details.restored`` saying what runs now.
+    """
+    unit = unit_name(deployment.instance)
+    live = places.live(deployment.instance)
+    # What was deployed before but is not in the store (by hand, or a store that was lost) is worth going back to as well.
+    fallback = _saved_files(places.saved(deployment.instance, "current")) or _live_files(live)
+    try:
+        _install(live, {name: deployment.files[name] for name in live})
+        service.reload()
+        seconds = service.start(unit)
+    except VllmHostError as error:
+        restored = _go_back(deployment.instance, fallback, places, service)
+        raise VllmHostError(
+            "deploy_failed",
+            f"{error.message} {restored['message']}",
+            cause=error.details.get("cause"),
+            log=error.details.get("log"),
+            reason=error.code,
+            restored=restored,
+        ) from error
+    service.enable(unit)
+    _promote(deployment, places)
+    return seconds
+
+
+def roll_back(instance: str, places: Places, service: Service, dry: bool = False) -> dict[str, Any]:
+    """Deploy the good one before the current one, as a transaction too; return its record with ``seconds``.
+
+    With ``dry`` it is only looked whether that is possible.
+    """
+    previous = places.saved(instance, "previous")
+    files = _saved_files(previous)
+    if not files:
+        raise VllmHostError(
+            "nothing_to_roll_back_to",
+            f"The instance '{instance}' has no earlier deployment that was healthy: {previous} does not exist.",
+            instance=instance,
+        )
+    record = json.loads(_read(previous / "record.json") or "{}")
+    missing = [path for path in (record.get("release"), record.get("view")) if path and not Path(path).exists()]
+    if missing:
+        raise VllmHostError(
+            "rollback_incomplete",
+            f"The earlier deployment of '{instance}' needs {' and '.join(missing)}, which is gone: deploy it from the inventory.",
+            missing=missing,
+        )
+    if dry:
+        return {**record, "seconds": 0.0}
+    texts = {name: content.text for name, content in files.items()}
+    deployment = Deployment(instance, texts["unit"], texts["config.yaml"], texts["environment"], record)
+    return {**record, "seconds": apply(deployment, places, service)}
+
+
+def exists(instance: str, places: Places) -> bool:
+    """Whether anything of an instance is on the host."""
+    return any(path.exists() for path in [*places.live(instance).values(), places.deployments / instance])
+
+
+def remove(instance: str, places: Places, service: Service) -> None:
+    """Stop an instance and take its files and its store away."""
+    service.remove(unit_name(instance))
+    for path in places.live(instance).values():
+        path.unlink(missing_ok=True)
+    shutil.rmtree(places.deployments / instance, ignore_errors=True)
+    service.reload()
+
+
+def records(places: Places) -> dict[str, dict[str, Any]]:
+    """What each installed instance claims, by its name."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(places.deployments.glob("*/current/record.json")):
+        instance = path.parent.parent.name
+        if places.live(instance)["unit"].exists():
+            found[instance] = json.loads(path.read_text())
+    return found
+
+
+def gpu_conflicts(gpus: list[int], device: str, others: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Other instances that claim GPUs of this one: ``{instance, gpus}``; an empty list of GPUs claims all."""
+    if device == "cpu":
+        return []
+    conflicts: list[dict[str, Any]] = []
+    for name, record in others.items():
+        if record.get("device") == "cpu":
+            continue
+        theirs = record.get("gpus") or []
+        if not gpus or not theirs:
+            conflicts.append({"instance": name, "gpus": theirs or gpus})
+        elif set(gpus) & set(theirs):
+            conflicts.append({"instance": name, "gpus": sorted(set(gpus) & set(theirs))})
+    return conflicts
+
+
+def _go_back(instance: str, fallback: dict[str, Content], places: Places, service: Service) -> dict[str, Any]:
+    unit = unit_name(instance)
+    service.stop(unit)
+    live = places.live(instance)
+    if not fallback:
+        service.remove(unit)
+        for path in live.values():
+            path.unlink(missing_ok=True)
+        service.reload()
+        return {
+            "deployment": None,
+            "healthy": False,
+            "message": "There was no earlier deployment to go back to: the unit was removed again.",
+        }
+    _install(live, fallback)
+    service.reload()
+    try:
+        seconds = service.start(unit)
+    except VllmHostError as error:
+        return {
+            "deployment": "last good",
+            "healthy": False,
+            "message": f"The last good deployment was put back, but does not start either: {error.message}",
+        }
+    return {
+        "deployment": "last good",
+        "healthy": True,
+        "seconds": seconds,
+        "message": "The last good deployment was put back and is healthy.",
+    }
+
+
+def _promote(deployment: Deployment, places: Places) -> None:
+    """Keep a healthy deployment as ``current``; what was current becomes ``previous`` unless it is the same."""
+    current = places.saved(deployment.instance, "current")
+    previous = places.saved(deployment.instance, "previous")
+    current.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=current.parent))
+    _install({name: aside / name for name in deployment.files}, deployment.files)
+    if current.exists():
+        if _saved_files(current) != _saved_files(aside):
+            shutil.rmtree(previous, ignore_errors=True)
+            current.replace(previous)
+        else:
+            shutil.rmtree(current)
+    aside.replace(current)
+
+
+def _install(paths: Mapping[str, Path], contents: Mapping[str, Content]) -> None:
+    for name, path in paths.items():
+        content = contents[name]
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "w") as stream:
+            os.fchmod(stream.fileno(), content.mode)
+            stream.write(content.text)
+        Path(aside).replace(path)
+
+
+def _live_files(live: Mapping[str, Path]) -> dict[str, Content]:
+    """Files on the host, empty unless they are all there."""
+    found = {name: _read(path) for name, path in live.items()}
+    if any(text is None for text in found.values()):
+        return {}
+    modes = Deployment("", "", "", "").files
+    return {name: Content(text or "", modes[name].mode, modes[name].secret) for name, text in found.items()}
+
+
+def _saved_files(folder: Path) -> dict[str, Content]:
+    return _live_files({name: folder / name for name in ("unit", "config.yaml", "environment")})
+
+
+def _shown(found: str, other: str, secret: bool) -> str:
+    """A file for a diff; of a secret one only the names, and whether the value is the same as in ``other``."""
+    if not secret:
+        return found
+    values, others = parse_environment_file(found), parse_environment_file(other)
+    return "".join(
+        f"{name}=({'same' if others.get(name) == value else 'another'} value)\n" for name, value in values.items()
+    )
+
+
+def _read(path: Path) -> Optional[str]:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
