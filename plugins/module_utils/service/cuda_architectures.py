@@ -13,8 +13,8 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 _MAGIC = b"\x50\xed\x55\xba"
 _HEADER = struct.Struct("<IHHQ")
@@ -22,7 +22,8 @@ _ENTRY = struct.Struct("<HHIQ12xI")
 _PTX, _MACHINE_CODE = 1, 2
 
 
-class Fit(NamedTuple):
+@dataclass(frozen=True)
+class Fit:
     """Whether there is code for a GPU."""
 
     compute_capability: str

@@ -37,7 +37,12 @@ def unit_state(unit: str) -> UnitState:
             "systemd_unusable", f"systemctl cannot be asked about {unit}: {error}", unit=unit
         ) from error
     values = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    state = UnitState(*(values.get(name, "") for name in names[:3]), restarts=int(values.get("NRestarts") or 0))
+    state = UnitState(
+        load_state=values.get("LoadState", ""),
+        active_state=values.get("ActiveState", ""),
+        invocation_id=values.get("InvocationID", ""),
+        restarts=int(values.get("NRestarts") or 0),
+    )
     if state.load_state in ("", "not-found"):
         raise VllmHostError(
             "unit_not_found", f"There is no unit {unit} on this host: is the instance's name right?", unit=unit
