@@ -10,10 +10,10 @@ says so instead of guessing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Callable, Optional
+from typing import Optional
 
-from .quant_formats import QuantScheme, quant_scheme
+from .model_config import ModelConfig, bad_config
+from .quant_formats import quant_scheme
 from .safetensors_headers import TensorGroup
 from .tensor_families import FAMILIES
 from .tensor_list import TensorList
@@ -21,32 +21,26 @@ from .tensor_list import TensorList
 _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
-def tensors_from_config(
-    config: Mapping[str, Any], hf_quant_config: Optional[Mapping[str, Any]] = None
-) -> Optional[tuple[TensorGroup, ...]]:
+def tensors_from_config(model: ModelConfig) -> Optional[tuple[TensorGroup, ...]]:
     """The tensor list of a known family.
 
     Args:
-        config: config.json.
-        hf_quant_config: hf_quant_config.json, if there is one.
+        model: the parsed configuration.
 
     Returns:
         The list, or None for a family or a quantization method that is not known here.
 
     Raises:
-        KeyError: a key that the family needs is absent (the caller has validated the configuration before).
+        VllmHostError: ``bad_config`` when a key is absent that the family needs.
     """
-    text = config.get("text_config")
-    model: dict[str, Any] = {**config, **text} if isinstance(text, Mapping) else dict(config)
-    architectures = config.get("architectures") or model.get("architectures") or [""]
-    family: Optional[Callable[[TensorList, Mapping[str, Any], Mapping[str, Any]], None]] = FAMILIES.get(
-        architectures[0]
-    )
-    declared = config.get("quantization_config") or model.get("quantization_config") or config.get("compression_config")
-    scheme: Optional[QuantScheme] = quant_scheme(declared, hf_quant_config)
+    family = FAMILIES.get(model.architecture)
+    scheme = quant_scheme(model.quantization)
     if family is None or scheme is None:
         return None
-    dtype = str(model.get("dtype") or model.get("torch_dtype") or config.get("torch_dtype") or "bfloat16")
-    tensors = TensorList(_DTYPES.get(dtype.replace("torch.", ""), "BF16"), scheme)
-    family(tensors, model, config)
+    tensors = TensorList(_DTYPES.get(model.dtype, "BF16"), scheme)
+    try:
+        family(tensors, {**model.top, **model.text}, model.top)
+    except KeyError as error:
+        key = str(error.args[0])
+        raise bad_config(f"{key} is missing; give the model's complete config.json.", key) from error
     return tensors.groups()

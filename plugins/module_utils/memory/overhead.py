@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from . import overhead_data as data
+from .model_config import ModelConfig
 from .releases import parse_version
-from .weights import text_model
 
 
 @dataclass(frozen=True)
@@ -84,19 +84,19 @@ class Overhead:
         return sum(part.high for part in self.parts)
 
 
-def overhead_per_gpu(config: Mapping[str, Any], settings: OverheadSettings) -> Overhead:
+def overhead_per_gpu(model: ModelConfig, settings: OverheadSettings) -> Overhead:
     """The overhead of the pipeline rank that has most of it (the last one: it samples).
 
     Args:
-        config: config.json.
+        model: the parsed configuration.
         settings: see the class.
     """
-    shape = _Shape.of(config, settings)
+    shape = _Shape.of(model, settings)
     parts = [
         _non_torch(shape, settings),
         _after_loading(shape, settings),
         _activation(shape, settings),
-        _encoder(config, shape, settings),
+        _encoder(model, shape, settings),
     ]
     parts.append(_graphs(shape, settings))
     if parse_version(settings.release) < (0, 20, 0):
@@ -143,36 +143,29 @@ class _Shape:
     quantization: str
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], settings: OverheadSettings) -> _Shape:
-        model = text_model(config)
-        tensor = settings.tensor_parallel_size
-        hidden = int(model.get("hidden_size") or 0)
-        heads = int(model.get("num_attention_heads") or 1)
-        lora = int(model.get("kv_lora_rank") or 0)
-        head = int(model.get("head_dim") or hidden // heads)
-        per_token = int(model.get("num_experts_per_tok") or model.get("experts_per_token") or 0)
-        expert_inner = int(model.get("moe_intermediate_size") or model.get("intermediate_size") or 0)
+    def of(cls, model: ModelConfig, settings: OverheadSettings) -> _Shape:
+        text, tensor = model.text, settings.tensor_parallel_size
+        lora = int(text.get("kv_lora_rank") or 0) if model.is_mla else 0
+        per_token = int(text.get("num_experts_per_tok") or text.get("experts_per_token") or 0)
+        expert_inner = int(text.get("moe_intermediate_size") or text.get("intermediate_size") or 0)
         whole_experts = bool((settings.engine_args or {}).get("enable_expert_parallel"))
-        expert_ranks = 1 if whole_experts else tensor * settings.data_parallel_size
-        layers = int(model.get("num_hidden_layers") or 1)
-        vocabulary = int(model.get("vocab_size") or 0)
-        declared = config.get("quantization_config") or model.get("quantization_config") or {}
+        vocabulary = int(text.get("vocab_size") or 0)
         return cls(
-            architecture=str((config.get("architectures") or [""])[0]),
-            kind=str(model.get("model_type", "")),
-            layers=-(-layers // settings.pipeline_parallel_size),
-            hidden=hidden,
-            inner=int(model.get("intermediate_size") or 4 * hidden) // tensor,
+            architecture=model.architecture,
+            kind=model.text_model_type,
+            layers=-(-model.num_hidden_layers // settings.pipeline_parallel_size),
+            hidden=model.hidden_size,
+            inner=int(text.get("intermediate_size") or 4 * model.hidden_size) // tensor,
             vocabulary=vocabulary,
             vocabulary_share=vocabulary // tensor,
-            heads=max(1.0, heads / tensor),
-            value_width=lora or head,
+            heads=max(1.0, model.num_attention_heads / tensor),
+            value_width=lora or model.head_size,
             mla_lora=lora,
-            mla_width=int(model.get("qk_nope_head_dim") or 0) + int(model.get("v_head_dim") or 0) if lora else 0,
+            mla_width=int(text.get("qk_nope_head_dim") or 0) + int(text.get("v_head_dim") or 0) if lora else 0,
             experts_per_token=per_token,
-            expert_inner=expert_inner // expert_ranks,
-            experts_before_attention=layers - int(model.get("first_k_dense_replace") or 0) >= 2,
-            quantization=str(declared.get("quant_method", "")),
+            expert_inner=expert_inner // (1 if whole_experts else tensor * settings.data_parallel_size),
+            experts_before_attention=model.num_hidden_layers - int(text.get("first_k_dense_replace") or 0) >= 2,
+            quantization=str((model.quantization or {}).get("quant_method", "")),
         )
 
     def expert_workspace(self, tokens: int) -> tuple[int, int]:
@@ -250,9 +243,9 @@ def _sampler(shape: _Shape, settings: OverheadSettings, workspace: int, runner: 
     return base + rows * (14 * shape.vocabulary + 2 * shape.hidden) + 4 * shape.vocabulary * min(rows, multiprocessors)
 
 
-def _encoder(config: Mapping[str, Any], shape: _Shape, settings: OverheadSettings) -> Part:
+def _encoder(model: ModelConfig, shape: _Shape, settings: OverheadSettings) -> Part:
     """A multimodal encoder: its outputs for the whole budget stay while the language model is profiled."""
-    has_encoder = any(isinstance(config.get(key), Mapping) for key in ("vision_config", "audio_config"))
+    has_encoder = any(isinstance(model.top.get(key), Mapping) for key in ("vision_config", "audio_config"))
     if not has_encoder or (settings.engine_args or {}).get("language_model_only"):
         return Part("encoder", 0, 0, 0, "none")
     outputs = 2 * settings.max_num_batched_tokens * shape.hidden

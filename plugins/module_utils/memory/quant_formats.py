@@ -145,22 +145,19 @@ def _gptq(bits: int, group: int) -> LinearFormat:
     return stored
 
 
-def quant_scheme(
-    quantization_config: Optional[Mapping[str, Any]], hf_quant_config: Optional[Mapping[str, Any]] = None
-) -> Optional[QuantScheme]:
+def quant_scheme(quantization: Optional[Mapping[str, Any]]) -> Optional[QuantScheme]:
     """The scheme that a checkpoint declares.
 
     Args:
-        quantization_config: of config.json.
-        hf_quant_config: hf_quant_config.json; vLLM reads it only when config.json declares nothing.
+        quantization: ``quantization_config`` as vLLM sees it (``ModelConfig.quantization``); ModelOpt's may be nested.
 
     Returns:
         A scheme (``none`` for a plain checkpoint), or None for a method that this table does not know.
     """
-    declared: Mapping[str, Any] = quantization_config or {}
-    if not declared and hf_quant_config:
-        inner = hf_quant_config.get("quantization")
-        declared = {"quant_method": "modelopt", **(inner if isinstance(inner, Mapping) else hf_quant_config)}
+    declared: Mapping[str, Any] = quantization or {}
+    inner = declared.get("quantization")
+    if isinstance(inner, Mapping):
+        declared = {**declared, **inner}
     if not declared:
         return QuantScheme("none", None)
     ignored = _ignored(declared)

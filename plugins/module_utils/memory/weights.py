@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Optional
 
 from . import weights_data as data
+from .model_config import ModelConfig, iter_rope_parameters
 from .safetensors_headers import TensorGroup
 
 _RULES = tuple((re.compile(expression), kind) for expression, kind, _source in data.RULES)
@@ -62,7 +63,7 @@ class WeightsForecast:
 
 def weights_per_gpu(
     tensors: Sequence[TensorGroup],
-    config: Mapping[str, Any],
+    model: ModelConfig,
     parallel: Parallelism,
     engine_args: Optional[Mapping[str, Any]] = None,
     source: str = "headers",
@@ -71,18 +72,17 @@ def weights_per_gpu(
 
     Args:
         tensors: groups from headers (or from ``config_tensors``).
-        config: config.json.
+        model: the parsed configuration.
         parallel: the ranks.
         engine_args: vLLM's options; ``speculative_config``, ``language_model_only`` and ``mm_encoder_tp_mode`` matter.
         source: where ``tensors`` come from.
     """
     options = engine_args or {}
-    model = text_model(config)
-    layers = int(model.get("num_hidden_layers") or sum(parallel.layers_per_rank))
+    layers = model.num_hidden_layers
     partition = parallel.layers_per_rank or (layers,)
     spread = _Spread(model, parallel, options)
     prediction = _uses_prediction_layers(options.get("speculative_config"))
-    tied = bool(config.get("tie_word_embeddings", model.get("tie_word_embeddings", False)))
+    tied = bool(model.top.get("tie_word_embeddings", model.text.get("tie_word_embeddings", False)))
     rank_of_layer = [rank for rank, count in enumerate(partition) for _ in range(count)]
     ranks = len(partition)
     totals = [dict.fromkeys(("experts", "vocabulary", "vision", "rotary_table", "other"), 0.0) for _ in range(ranks)]
@@ -134,15 +134,6 @@ def weights_from_size(checkpoint_bytes: int, parallel: Parallelism) -> WeightsFo
     )
 
 
-def text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The text model's part of a configuration, on top of the whole."""
-    for key in ("text_config", "llm_config", "thinker_config"):
-        inner = config.get(key)
-        if isinstance(inner, Mapping):
-            return {**config, **text_model(inner)}
-    return config
-
-
 @dataclass(frozen=True)
 class _Place:
     """What a tensor's name says: the row of the table, the part of the sum, and where in the pipeline it lives."""
@@ -173,18 +164,19 @@ def _split_layer(name: str) -> tuple[str, Optional[int]]:
     return name, None
 
 
-def rotary_table_bytes(model: Mapping[str, Any]) -> int:
+def rotary_table_bytes(model: ModelConfig) -> int:
     """Bytes of the cosine and sine tables that vLLM keeps on every GPU: positions x rotary width x 2 bytes each.
 
     Linear scaling stretches the table by its factor, YaRN makes one of original length x factor; gpt-oss keeps 32 bits.
     """
-    if model.get("position_embedding_type") == "nope" or model.get("model_type") in ("nemotron_h", "mamba2"):
+    text = model.text
+    if text.get("position_embedding_type") == "nope" or model.text_model_type in ("nemotron_h", "mamba2"):
         return 0
-    hidden, heads = model.get("hidden_size"), model.get("num_attention_heads")
-    head = model.get("head_dim") or (hidden // heads if hidden and heads else 0)
-    width = model.get("qk_rope_head_dim") or int(head * float(model.get("partial_rotary_factor") or 1.0))
-    positions = int(model.get("max_position_embeddings") or 0)
-    scaling = model.get("rope_scaling") or model.get("rope_parameters") or {}
+    head = text.get("head_dim") or model.hidden_size // model.num_attention_heads
+    width = text.get("qk_rope_head_dim") or int(head * float(text.get("partial_rotary_factor") or 1.0))
+    positions = int(text.get("max_position_embeddings") or 0)
+    rope = iter_rope_parameters(text)
+    scaling = rope[-1] if rope else {}
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
     factor = float(scaling.get("factor") or 1.0)
     stretched = positions
@@ -192,24 +184,23 @@ def rotary_table_bytes(model: Mapping[str, Any]) -> int:
         stretched = int(positions * factor)
     elif kind == "yarn" and scaling.get("original_max_position_embeddings"):
         stretched = int(scaling["original_max_position_embeddings"] * factor)
-    element = 4 if model.get("model_type") == "gpt_oss" else 2
-    tables = stretched + (positions if model.get("rope_local_base_freq") else 0)
+    element = 4 if model.text_model_type == "gpt_oss" else 2
+    tables = stretched + (positions if text.get("rope_local_base_freq") else 0)
     return tables * width * element
 
 
 class _Spread:
     """Bytes of a tensor on one GPU of its pipeline rank."""
 
-    def __init__(self, model: Mapping[str, Any], parallel: Parallelism, options: Mapping[str, Any]) -> None:
+    def __init__(self, model: ModelConfig, parallel: Parallelism, options: Mapping[str, Any]) -> None:
         self._tensor = parallel.tensor
         self._expert_ranks = parallel.tensor * parallel.data
         self._whole_experts = parallel.experts and self._expert_ranks > 1
         self._vision_whole = options.get("mm_encoder_tp_mode") == "data"
         backend = options.get("all2all_backend") or data.SEQUENCE_PARALLEL_BACKENDS[0]
         self._shared_whole = parallel.experts and parallel.data > 1 and backend in data.SEQUENCE_PARALLEL_BACKENDS
-        kv_heads = model.get("num_key_value_heads") or model.get("num_attention_heads") or parallel.tensor
-        self._kv_ranks = min(parallel.tensor, int(kv_heads))
-        self._model = model
+        self._kv_ranks = min(parallel.tensor, model.num_key_value_heads)
+        self._text = model.text
 
     def bytes_on_gpu(self, group: TensorGroup, kind: str) -> float:
         total = group.total_bytes
@@ -246,8 +237,8 @@ class _Spread:
 
     def _mamba_growth(self, group: TensorGroup) -> float:
         """By how much repeated groups lengthen a Mamba2 projection or convolution."""
-        groups = int(self._model.get("n_groups") or self._model.get("mamba_n_groups") or 0)
-        state = int(self._model.get("ssm_state_size") or self._model.get("mamba_d_state") or 0)
+        groups = int(self._text.get("n_groups") or self._text.get("mamba_n_groups") or 0)
+        state = int(self._text.get("ssm_state_size") or self._text.get("mamba_d_state") or 0)
         if not groups or groups % self._tensor == 0:
             return 1.0
         rows = group.shape[0]
@@ -258,8 +249,8 @@ class _Spread:
         if not name.endswith(("_proj_blocks", "_proj_scales")):
             return 1.0
         ranks = 1 if self._whole_experts else self._expert_ranks
-        inner = -(-int(self._model["intermediate_size"]) // ranks)
-        hidden = int(self._model["hidden_size"])
+        inner = -(-int(self._text["intermediate_size"]) // ranks)
+        hidden = int(self._text["hidden_size"])
         padding = data.MXFP4_PADDING
         padded_inner = -(-inner // padding["intermediate"]) * padding["intermediate"]
         padded_hidden = -(-hidden // padding["hidden"]) * padding["hidden"]
