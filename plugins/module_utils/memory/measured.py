@@ -149,6 +149,5 @@ def find_measurement(key: Mapping[str, Any], folder: str = MEASURED_FOLDER) -> O
         return None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA or record.get("key") != dict(key):
         return None
-    known = {name: record.get(name) for name in Measurement.__dataclass_fields__}
-    known["measured_at"] = record.get("measured_at") or ""
+    known = {name: value for name, value in record.items() if name in Measurement.__dataclass_fields__}
     return Measurement(**known)

@@ -208,8 +208,8 @@ def _modelopt(declared: Mapping[str, Any], ignored: tuple[str, ...]) -> Optional
 
 def _compressed_tensors(declared: Mapping[str, Any], ignored: tuple[str, ...]) -> Optional[QuantScheme]:
     groups = declared.get("config_groups")
-    first = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
-    weights = (first.get("weights") or {}) if isinstance(first, Mapping) else {}
+    first: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    weights = first.get("weights") or {}
     bits, group = weights.get("num_bits", 4), weights.get("group_size") or -1
     layout = first.get("format") or declared.get("format")
     if layout == "pack-quantized":

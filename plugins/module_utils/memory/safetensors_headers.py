@@ -112,6 +112,7 @@ class TensorTally:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, tuple[int, ...], int], int] = {}
         self._names: set[str] = set()
+        self.bytes_read = 0
 
     def add(self, header: bytes, data_bytes: int, where: str) -> None:
         """Take in one header.
@@ -125,6 +126,7 @@ class TensorTally:
             VllmHostError: ``bad_safetensors`` for anything that a sound file cannot contain.
         """
         entries = _parse(header, where)
+        self.bytes_read += PREFIX_BYTES + len(header)
         counts, names = self._counts, self._names
         if not names.isdisjoint(entries):
             repeated = min(names.intersection(entries))

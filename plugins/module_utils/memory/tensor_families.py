@@ -67,9 +67,9 @@ def dense(tensors: TensorList, model: Config, config: Config, root: str = "model
     hidden, kind = model["hidden_size"], str(model.get("model_type", ""))
     qkv_bias = bool(model.get("attention_bias", kind.startswith("qwen2")))
     qk_norm = _head_dim(model) if kind.startswith(("qwen3", "gemma3")) else 0
-    norms = ("input_layernorm", "post_attention_layernorm")
+    norms = ["input_layernorm", "post_attention_layernorm"]
     if kind.startswith("gemma"):
-        norms += ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+        norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
     for layer in range(model["num_hidden_layers"]):
         at = f"{root}.layers.{layer}"
         _attention(tensors, f"{at}.self_attn", model, qkv_bias, qkv_bias and kind == "llama", qk_norm)
@@ -201,7 +201,7 @@ def kimi_k25(tensors: TensorList, model: Config, config: Config) -> None:
     tensors.plain("vision_tower.encoder.final_layernorm.weight", width)
     tensors.plain("vision_tower.encoder.final_layernorm.bias", width)
     rows, columns = vision.get("merge_kernel_size", (2, 2))
-    merged, text_width = width * rows * columns, vision.get("text_hidden_size", model["hidden_size"])
+    merged, text_width = width * rows * columns, int(vision.get("text_hidden_size") or model["hidden_size"])
     tensors.plain("mm_projector.pre_norm.weight", width)
     tensors.plain("mm_projector.pre_norm.bias", width)
     tensors.linear("mm_projector.proj.0", merged, merged, bias=True)

@@ -105,9 +105,9 @@ def weights_per_gpu(
         size = spread.bytes_on_gpu(group, place.kind)
         for rank in where:
             totals[rank][place.part] += size
-    for rank in totals:
-        rank["rotary_table"] += rotary_table_bytes(model)
-    per_rank = tuple(int(sum(rank.values())) for rank in totals)
+    for total in totals:
+        total["rotary_table"] += rotary_table_bytes(model)
+    per_rank = tuple(int(sum(total.values())) for total in totals)
     largest = max(range(ranks), key=per_rank.__getitem__)
     parts = {name: int(size) for name, size in totals[largest].items() if size}
     return WeightsForecast(per_rank, per_rank[largest], per_rank[largest], parts, source, _notes(source))
