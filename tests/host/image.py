@@ -98,7 +98,7 @@ def _build_base(release: str, root: Path) -> None:
 def _build_extras(root: Path) -> None:
     tools = root / "usr/local/lib/testhost"
     tools.mkdir(parents=True)
-    for name in ("setup", "devices"):
+    for name in ("setup", "fake-gpus"):
         shutil.copy(GUEST / name, tools / name)
     for folder in ("etc/ssh/sshd_config.d", "etc/systemd/system/sysinit.target.wants", "usr/lib/x86_64-linux-gnu"):
         (root / folder).mkdir(parents=True)
@@ -109,7 +109,7 @@ def _build_extras(root: Path) -> None:
     for unit in (GUEST / "masked-units").read_text().split():
         (units / unit).symlink_to("/dev/null")
     build_fake_nvml(root / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
-    shutil.copy(FAKE_NVML / "default.json", root / "etc/fake-nvml.json")
+    shutil.copy(FAKE_NVML / "default.json", tools)
     for folder in (root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())):
         folder.chmod(0o755)
 
@@ -132,10 +132,10 @@ def _sources(release: str) -> list[str]:
 
 def build_fake_nvml(library: Path) -> None:
     """Compile the fake NVML into `library` with this machine's C compiler."""
-    sources = sorted(FAKE_NVML.glob("*.c"))
-    warnings = ("-Wall", "-Wextra", "-Werror")
-    flags = ("-std=c11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", f"-Wl,-soname,{library.name}")
-    run(os.environ.get("CC", "gcc"), *warnings, *flags, "-o", library, *sources)
+    flags = ("-std=c11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+    soname = "-Wl,-soname,libnvidia-ml.so.1"
+    data = f"-Wa,-I,{FAKE_NVML}"  # where the assembler finds default.json
+    run(os.environ.get("CC", "gcc"), *flags, soname, data, "-o", library, *sorted(FAKE_NVML.glob("*.c")))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -177,7 +177,7 @@ def set_gpus(host: Host, gpus: Path) -> None:
     """Give a running host other fake GPUs: seen at the next nvmlInit."""
     _check_gpus(gpus)
     run("scp", "-q", *host.ssh_options(), "-i", host.folder / "key", gpus, f"{host.user}@{host.address}:/etc/.fake-nvml.json")
-    run(*host.ssh("mv /etc/.fake-nvml.json /etc/fake-nvml.json && /usr/local/lib/testhost/devices"))
+    run(*host.ssh("mv /etc/.fake-nvml.json /etc/fake-nvml.json && /usr/local/lib/testhost/fake-gpus"))
 
 
 def _register(
