@@ -21,6 +21,9 @@ from ..errors import VllmHostError
 MAX_BYTES = 16 * 1024 * 1024
 """Largest document that is read. The largest config.json seen has 1 MB; what is bigger is something else."""
 
+MAX_DEPTH = 200
+"""Deepest nesting that is followed; configurations have about ten levels."""
+
 KeyPath = tuple[Union[str, int], ...]
 """Where a member is: ``("quantization_config", "kv_cache_scheme")``; numbers are places in arrays."""
 
@@ -92,6 +95,8 @@ def decode_object(raw: bytes, name: str) -> tuple[str, dict[str, Any]]:
             file=name,
             found=_kind(value),
         )
+    if _deeper_than(value, MAX_DEPTH):
+        raise _invalid(name, "it is nested too deep")
     return text, value
 
 
@@ -164,6 +169,20 @@ def _kind(value: Any) -> str:
     if value is None:
         return "null"
     return {list: "array", str: "string", bool: "boolean", int: "number", float: "number"}.get(type(value), "value")
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _members_by_object(text: str) -> dict[tuple[int, int], list[Member]]:
