@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from .systemd import processes_of, unit_of, unit_state
+from .systemd import processes_of, unit_of
 
 # Cleared by a reboot, like the processes themselves.
 RECORDS = Path("/run/vllm")
@@ -107,7 +107,7 @@ def _signal(process: Process, number: signal.Signals) -> None:
 def leftovers(unit: str, user: str, records: Path = RECORDS) -> list[Process]:
     """Live processes of an earlier start of ``unit``."""
     mine = ancestors(os.getpid())
-    found = {pid: find_process(pid) for pid in processes_of(unit_state(unit).control_group) if pid not in mine}
+    found = {pid: find_process(pid) for pid in processes_of(unit) if pid not in mine}
     for pid, started in _recorded(records / f"{unit}.json"):
         process = find_process(pid)
         if process and process.started == started and process.user == user and pid not in mine:
@@ -117,7 +117,7 @@ def leftovers(unit: str, user: str, records: Path = RECORDS) -> list[Process]:
 
 def record_processes(unit: str, records: Path = RECORDS) -> None:
     """Remember the processes of a healthy start, for :func:`leftovers` of the next one."""
-    found = [find_process(pid) for pid in processes_of(unit_state(unit).control_group)]
+    found = [find_process(pid) for pid in processes_of(unit)]
     record = records / f"{unit}.json"
     records.mkdir(mode=0o755, parents=True, exist_ok=True)
     aside = record.with_suffix(".new")

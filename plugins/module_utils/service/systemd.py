@@ -22,10 +22,8 @@ PROPERTIES = (
     "MainPID",
     "NRestarts",
     "InvocationID",
-    "ControlGroup",
     "UnitFileState",
 )
-CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class UnitState:
     main_pid: int
     restarts: int
     invocation: str
-    control_group: str
     enabled: str
 
     @property
@@ -67,7 +64,6 @@ def parse_show(text: str) -> UnitState:
         main_pid=int(values.get("MainPID") or 0),
         restarts=int(values.get("NRestarts") or 0),
         invocation=values.get("InvocationID", ""),
-        control_group=values.get("ControlGroup", ""),
         enabled=values.get("UnitFileState", ""),
     )
 
@@ -97,14 +93,10 @@ def journal(unit: str, invocation: str = "", since: str = "", lines: int = 4000)
     return _output(command).splitlines()
 
 
-def processes_of(control_group: str) -> list[int]:
-    """Process ids in a unit's control group and those below it."""
-    if not control_group:
-        return []
-    pids: list[int] = []
-    for listing in (CGROUP_ROOT / control_group.lstrip("/")).rglob("cgroup.procs"):
-        pids += [int(word) for word in _read(listing).split()]
-    return sorted(pids)
+def processes_of(unit: str) -> list[int]:
+    """Process ids in a unit's control group and those below it, whatever the version of the control groups."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return sorted(pid for pid in pids if unit_of(pid) == unit)
 
 
 def unit_of(pid: int) -> Optional[str]:
