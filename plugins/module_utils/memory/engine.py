@@ -8,8 +8,18 @@ Every function here is pure: dictionaries and numbers in, frozen dataclasses out
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
+
+from ..errors import VllmHostError
+from .engine_args import EngineArgs
+from .model_config import ModelConfig, derive_max_model_len
+from .releases import Release
+
+GIB = 1024**3
+#: Methods of speculation with which vLLM keeps asynchronous scheduling (config/vllm.py of 0.32.0).
+_ASYNC_METHODS = ("eagle", "eagle3", "mtp", "deepseek_mtp", "ngram_gpu", "draft_model", "dspark", "dflash")
 
 
 @dataclass(frozen=True)
@@ -17,44 +27,37 @@ class Gpu:
     """What vLLM asks of the device when it resolves defaults.
 
     Attributes:
-        total_bytes: memory of one GPU as CUDA reports it; it only steers defaults (batched tokens, sequences).
-        compute_capability: (12, 0) for SM120; None on a CPU.
+        total_bytes: memory of one GPU; it only steers defaults (batched tokens, sequences).
+        compute_capability: (12, 0) for SM120.
         device: ``cuda`` or ``cpu``.
         name: the product name; an A100 gets smaller defaults than its memory suggests.
     """
 
     total_bytes: int = 0
-    compute_capability: Optional[tuple[int, int]] = None
+    compute_capability: tuple[int, int] = (9, 0)
     device: str = "cuda"
     name: str = ""
 
 
 @dataclass(frozen=True)
-class Engine:
-    """The settings of the engine that decide about the KV cache, resolved.
+class Scheduling:
+    """The settings that need neither layers nor backends.
 
     Attributes:
-        vllm_version: as asked for.
-        release: the row of releases_data that was used.
         tensor_parallel_size, pipeline_parallel_size, data_parallel_size, decode_context_parallel_size: ranks.
         enable_expert_parallel: experts are spread over TP x DP.
-        layer_partition: layers of each PP rank (VLLM_PP_LAYER_PARTITION), None for vLLM's own split.
-        max_model_len: the length asked for, or the model's own.
-        max_model_len_config: the model's own length (rope scaling included).
-        kv_cache_dtype: as vLLM prints it (``auto`` stays ``auto`` on a 16-bit cache; ``fp8_ds_mla`` after the backend's choice).
-        block_size: tokens of one block of the attention layers.
-        mamba_block_size, mamba_page_size_padded, mamba_cache_mode: for models with a recurrent state, else None / ``none``.
-        max_num_batched_tokens, max_num_seqs: scheduler limits.
-        batches_in_flight: 2 with asynchronous scheduling, PP otherwise.
-        max_in_flight_tokens: scheduled but not settled tokens (F in ../docs: sliding windows must keep them).
+        layer_partition: decoder layers of each pipeline rank, None for vLLM's own split.
+        max_model_len: the length asked for, or the model's own; max_model_len_config: the model's own.
+        max_num_batched_tokens, max_num_seqs: limits of the scheduler.
+        batches_in_flight: 2 with asynchronous scheduling, one a pipeline rank otherwise.
+        max_in_flight_tokens: tokens that windows keep besides (batches in flight since 0.28).
         max_num_encoder_input_tokens: of encoder-decoder models.
         enable_prefix_caching, disable_hybrid_kv_cache_manager: as resolved.
-        num_speculative_tokens, speculative_method: 0 and None without speculation.
-        attention_backends: names of the backends vLLM would choose.
+        speculative_method, num_speculative_tokens: None and 0 without speculation.
+        num_gpu_blocks_override: replaces the number of blocks, None if not given.
+        gpu_memory_utilization: the share of the GPU's memory that vLLM takes.
     """
 
-    vllm_version: str
-    release: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
     data_parallel_size: int
@@ -63,11 +66,6 @@ class Engine:
     layer_partition: Optional[tuple[int, ...]]
     max_model_len: int
     max_model_len_config: int
-    kv_cache_dtype: str
-    block_size: int
-    mamba_block_size: Optional[int]
-    mamba_page_size_padded: Optional[int]
-    mamba_cache_mode: str
     max_num_batched_tokens: int
     max_num_seqs: int
     batches_in_flight: int
@@ -75,6 +73,195 @@ class Engine:
     max_num_encoder_input_tokens: int
     enable_prefix_caching: bool
     disable_hybrid_kv_cache_manager: bool
-    num_speculative_tokens: int
     speculative_method: Optional[str]
+    num_speculative_tokens: int
+    num_gpu_blocks_override: Optional[int]
+    gpu_memory_utilization: float
+
+
+@dataclass(frozen=True)
+class Engine(Scheduling):
+    """All settings that decide about the KV cache, resolved.
+
+    Attributes:
+        vllm_version: as asked for; release: the row of releases_data that was used.
+        kv_cache_dtype: as vLLM prints it (``auto`` stays ``auto`` on a 16-bit cache; ``fp8_ds_mla`` after the backend's
+            choice).
+        block_size: tokens of one block of the attention layers.
+        mamba_block_size, mamba_page_size_padded, mamba_cache_mode: with a recurrent state, else None and ``none``.
+        attention_backends: names of the backends that vLLM would choose.
+    """
+
+    vllm_version: str
+    release: str
+    kv_cache_dtype: str
+    block_size: int
+    mamba_block_size: Optional[int]
+    mamba_page_size_padded: Optional[int]
+    mamba_cache_mode: str
     attention_backends: tuple[str, ...]
+
+
+def default_batch(gpu: Gpu, world_size: int) -> tuple[int, int]:
+    """vLLM's default max_num_batched_tokens and max_num_seqs for an API server (engine/arg_utils.py).
+
+    Args:
+        world_size: TP x PP, by which the CPU's defaults grow.
+    """
+    if gpu.device == "cpu":
+        return 2048 * world_size, 128 * world_size
+    if gpu.total_bytes >= 160 * GIB:
+        return 16384, 1024
+    # Without a name, compute capability 8.0 with so much memory can only be an A100.
+    is_a100 = "a100" in gpu.name.lower() if gpu.name else gpu.compute_capability == (8, 0)
+    if gpu.total_bytes >= 70 * GIB and not is_a100:
+        return 8192, 1024
+    return 2048, 256
+
+
+def _layer_partition(env: Mapping[str, str]) -> Optional[tuple[int, ...]]:
+    value = env.get("VLLM_PP_LAYER_PARTITION")
+    if not value:
+        return None
+    try:
+        return tuple(int(part) for part in str(value).split(","))
+    except ValueError as error:
+        raise VllmHostError(
+            "bad_engine_args",
+            f"VLLM_PP_LAYER_PARTITION must be numbers separated by commas, not {value!r}.",
+            key="VLLM_PP_LAYER_PARTITION",
+        ) from error
+
+
+def _check_parallel(model: ModelConfig, tensor: int, context: int, has_attention: bool) -> None:
+    heads = model.num_attention_heads
+    if has_attention and heads % tensor:
+        raise VllmHostError(
+            "bad_engine_args",
+            f"tensor_parallel_size {tensor} does not divide the model's {heads} attention heads; choose a divisor of {heads}.",
+            key="tensor_parallel_size",
+            found=tensor,
+            expected=f"a divisor of {heads}",
+        )
+    if tensor % context:
+        raise VllmHostError(
+            "bad_engine_args",
+            f"decode_context_parallel_size {context} must divide tensor_parallel_size {tensor}.",
+            key="decode_context_parallel_size",
+            found=context,
+        )
+    if context > 1 and not model.is_mla and tensor // model.num_key_value_heads < context:
+        raise VllmHostError(
+            "bad_engine_args",
+            f"decode_context_parallel_size {context} is more than the {max(1, tensor // model.num_key_value_heads)} copies that"
+            f" tensor_parallel_size {tensor} makes of the model's {model.num_key_value_heads} KV heads.",
+            key="decode_context_parallel_size",
+            found=context,
+        )
+
+
+def _max_model_len(model: ModelConfig, args: EngineArgs, env: Mapping[str, str]) -> tuple[int, int]:
+    """The length to serve and the model's own."""
+    own = derive_max_model_len(model)
+    if str(args.get("max_model_len")).strip() in ("None", "-1", "auto"):
+        return own, own
+    asked = args.integer("max_model_len")
+    assert asked is not None
+    if asked > own and str(env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0")) not in ("1", "true", "True"):
+        limit = model.text.get("model_max_length")
+        if not isinstance(limit, (int, float)) or asked > limit:
+            raise VllmHostError(
+                "bad_engine_args",
+                f"max_model_len {asked} is more than the model's own {own}; lower it, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+                key="max_model_len",
+                found=asked,
+                expected=own,
+            )
+    return asked, own
+
+
+def resolve_scheduling(
+    model: ModelConfig,
+    args: EngineArgs,
+    env: Mapping[str, str],
+    gpu: Gpu,
+    release: Release,
+    has_chunks: bool,
+    has_attention: bool,
+) -> Scheduling:
+    """Parallelism, lengths, scheduler and cache switches.
+
+    Args:
+        has_chunks: the model has chunked attention; has_attention: it has attention at all.
+
+    Raises:
+        VllmHostError: ``bad_engine_args`` for wrong types, sizes that do not divide, lengths beyond the model's.
+    """
+    tensor = args.integer("tensor_parallel_size", 1) or 1
+    pipeline = args.integer("pipeline_parallel_size", 1) or 1
+    data = args.integer("data_parallel_size", 1) or 1
+    context = args.integer("decode_context_parallel_size", 1) or 1
+    _check_parallel(model, tensor, context, has_attention)
+    max_model_len, own = _max_model_len(model, args, env)
+    default_tokens, default_seqs = default_batch(gpu, tensor * pipeline)
+    factor = 2 if args.text("performance_mode", "") == "throughput" else 1
+    max_num_seqs = args.integer("max_num_seqs") or default_seqs * factor
+    tokens = args.integer("max_num_batched_tokens")
+    if tokens is None:
+        tokens = default_tokens * factor
+        if args.flag("enable_chunked_prefill") is False:
+            tokens = max(tokens, max_model_len)
+        tokens = min(tokens, max_num_seqs * max_model_len)
+    speculative = args.mapping("speculative_config") or {}
+    method = speculative.get("method")
+    asynchronous = args.flag("async_scheduling")
+    if gpu.device == "cpu":
+        asynchronous = False
+    elif asynchronous is None:
+        asynchronous = method is None or str(method) in _ASYNC_METHODS
+    batches = pipeline
+    if asynchronous:
+        # Model runner V1 gives asynchronous scheduling up with pipeline ranks; V2 adds one batch.
+        if str(env.get("VLLM_USE_V2_MODEL_RUNNER", "")) == "1":
+            batches = pipeline + 1
+        elif pipeline == 1:
+            batches = 2
+    prefix = args.flag("enable_prefix_caching")
+    prefix = True if prefix is None else prefix
+    if gpu.device == "cpu" and model.is_mla:
+        # The CPU's MLA backend forces both off (platforms/cpu.py).
+        prefix = False
+        tokens = max(max_model_len, 2048)
+    no_hybrid = args.flag("disable_hybrid_kv_cache_manager")
+    if gpu.device == "cpu" and no_hybrid is None:
+        no_hybrid = False
+    if no_hybrid is None and has_chunks:
+        no_hybrid = str(env.get("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", "1")) in ("0", "false", "False")
+    num_speculative = speculative.get("num_speculative_tokens") or 0
+    if not isinstance(num_speculative, int) or num_speculative < 0:
+        raise VllmHostError(
+            "bad_engine_args",
+            "speculative_config: num_speculative_tokens must be a whole number.",
+            key="speculative_config",
+        )
+    return Scheduling(
+        tensor_parallel_size=tensor,
+        pipeline_parallel_size=pipeline,
+        data_parallel_size=data,
+        decode_context_parallel_size=context,
+        enable_expert_parallel=bool(args.flag("enable_expert_parallel")),
+        layer_partition=_layer_partition(env) if pipeline > 1 else None,
+        max_model_len=max_model_len,
+        max_model_len_config=own,
+        max_num_batched_tokens=tokens,
+        max_num_seqs=max_num_seqs,
+        batches_in_flight=batches,
+        max_in_flight_tokens=tokens * (batches if release.counts_batches_in_flight else 1),
+        max_num_encoder_input_tokens=tokens,
+        enable_prefix_caching=prefix,
+        disable_hybrid_kv_cache_manager=bool(no_hybrid),
+        speculative_method=str(method) if method else None,
+        num_speculative_tokens=num_speculative,
+        num_gpu_blocks_override=args.integer("num_gpu_blocks_override"),
+        gpu_memory_utilization=args.number("gpu_memory_utilization", release.gpu_memory_utilization, 0.0, 1.0),
+    )

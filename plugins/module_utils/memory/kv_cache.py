@@ -14,13 +14,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Sequence, Union
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Optional, Union
 
-from .engine import Engine, Gpu
+from ..errors import VllmHostError
+from .engine import Engine, Gpu, resolve_scheduling
+from .engine_args import EngineArgs
+from .kv_dtypes import check_kv_cache_dtype, dtype_from_checkpoint
+from .kv_groups import Group, bytes_per_block, group_layers
+from .kv_specs import RequestLimits
+from .layer_caches import CacheRequest, boundary_layers, build_layer_caches
+from .layers import decoder_layers, pipeline_split, speculative_layers
+from .model_config import ModelConfig, parse_model_config
+from .recurrent_state import StateOptions, recurrent_state, state_dtype_bytes
+from .releases import Release, find_release
 
 #: Bytes for the KV cache of one GPU; one number for all pipeline ranks or one a rank.
 AvailableBytes = Union[int, Sequence[int]]
+
+#: Beyond this no length is looked for.
+_LONGEST = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -80,33 +94,151 @@ class KvPlan:
         notes: statements a reader must know (nearest release used, fallback for an unknown architecture, ...).
     """
 
-    model: Any
+    model: ModelConfig
     engine: Engine
     groups: tuple[KvGroup, ...]
     bytes_per_block: tuple[int, ...]
     kv_bytes_per_token: tuple[float, ...]
     fixed_bytes_per_request: tuple[float, ...]
     notes: tuple[str, ...]
+    _groups: tuple[Group, ...]
+    _limits: RequestLimits
+    _release: Release
+
+    def blocks_needed(self, max_model_len: int) -> int:
+        """Blocks that one request of a length holds at once, over all groups."""
+        needs = [group.blocks_needed(max_model_len, self._limits) for group in self._groups]
+        return needs[0] if self._release.hybrid_need == "first_group" else sum(needs)
 
     def num_gpu_blocks(self, available_bytes: AvailableBytes) -> int:
-        """Blocks of the smallest rank.
+        """Blocks of the smallest rank (0 for a model without any cache).
 
         Raises:
             VllmHostError: ``bad_value`` for negative memory or a wrong number of ranks.
         """
-        raise NotImplementedError
+        per_rank = self._per_rank(available_bytes)
+        if self.engine.num_gpu_blocks_override is not None:
+            return self.engine.num_gpu_blocks_override
+        if not self.bytes_per_block:
+            return 0
+        return min(available // size for available, size in zip(per_rank, self.bytes_per_block))
 
-    def need_bytes(self, max_model_len: int) -> tuple[int, ...]:
+    def needed_bytes(self, max_model_len: int) -> tuple[int, ...]:
         """Bytes that one request of a length needs on each rank."""
-        raise NotImplementedError
+        blocks = self.blocks_needed(max_model_len)
+        return tuple(blocks * size for size in self.bytes_per_block)
 
-    def max_model_len_fit(self, available_bytes: AvailableBytes, capped: bool = True) -> int:
-        """The largest length with which vLLM starts; 0 if none. ``capped``: not above the model's own length."""
-        raise NotImplementedError
+    def fits(self, available_bytes: AvailableBytes, max_model_len: int) -> bool:
+        """Whether vLLM starts with that length."""
+        usable = self.num_gpu_blocks(available_bytes) - (1 if self._release.null_block else 0)
+        return not self._groups or 0 < self.blocks_needed(max_model_len) <= usable
+
+    def max_model_len_fit(self, available_bytes: AvailableBytes, cap: Optional[int] = None) -> int:
+        """The largest length with which vLLM starts; 0 if there is none.
+
+        Args:
+            cap: no longer than this; default the engine's max_model_len (the model's own unless another was asked for).
+        """
+        longest = self.engine.max_model_len if cap is None else cap
+        if self.fits(available_bytes, longest):
+            return longest
+        low, high = 0, longest  # low fits (or is none), high does not
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.fits(available_bytes, middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def max_model_len_fit_uncapped(self, available_bytes: AvailableBytes) -> int:
+        """The largest length for which the memory would do, whatever the model says about its own."""
+        return self.max_model_len_fit(available_bytes, cap=_LONGEST)
 
     def capacity(self, available_bytes: AvailableBytes, max_model_len: Optional[int] = None) -> KvCapacity:
         """Blocks, tokens and concurrency at a length (default: the engine's max_model_len)."""
-        raise NotImplementedError
+        length = self.engine.max_model_len if max_model_len is None else max_model_len
+        if length < 1:
+            raise VllmHostError("bad_value", f"max_model_len must be at least 1, not {length}.", key="max_model_len")
+        blocks = self.num_gpu_blocks(available_bytes)
+        if not self._groups:
+            return KvCapacity(length, 0, 0, 0.0, "0.00x", 0, True)
+        per_request = sum(group.blocks_needed(length, self._limits) for group in self._groups)
+        concurrency = blocks / per_request if per_request else 0.0
+        if self._release.printed_tokens == "concurrency":
+            tokens = int(concurrency * length)
+        else:
+            smallest = min(group.first.block_size for group in self._groups)
+            tokens = blocks // len(self._groups) * smallest * self._limits.decode_context_parallel_size
+        return KvCapacity(
+            max_model_len=length,
+            num_gpu_blocks=blocks,
+            kv_cache_tokens=tokens,
+            max_concurrency=concurrency,
+            printed_concurrency=f"{concurrency:.2f}x",
+            needed_bytes=max(self.needed_bytes(length)),
+            fits=self.fits(available_bytes, length),
+        )
+
+    def _per_rank(self, available_bytes: AvailableBytes) -> tuple[int, ...]:
+        ranks = self.engine.pipeline_parallel_size
+        given = (available_bytes,) * ranks if isinstance(available_bytes, int) else tuple(available_bytes)
+        if len(given) != ranks:
+            raise VllmHostError(
+                "bad_value",
+                f"Memory for {len(given)} pipeline ranks was given, but there are {ranks}.",
+                key="available_kv_cache_bytes",
+            )
+        for value in given:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise VllmHostError(
+                    "bad_value",
+                    f"available_kv_cache_bytes must be a whole number of bytes and not negative, not {value!r}.",
+                    key="available_kv_cache_bytes",
+                    found=repr(value),
+                )
+        return given
+
+
+def _kv_cache_dtype(model: ModelConfig, args: EngineArgs, gpu: Gpu) -> str:
+    """What --kv-cache-dtype is after the checkpoint and the architecture had their say."""
+    dtype = check_kv_cache_dtype(args.text("kv_cache_dtype", "auto"))
+    if dtype == "auto":
+        dtype = dtype_from_checkpoint(model.quantization, model.is_mla)
+    if model.architecture == "DeepseekV32ForCausalLM" and dtype == "bfloat16":
+        return "auto"
+    if model.architecture == "GlmMoeDsaForCausalLM" and dtype == "auto" and gpu.compute_capability[0] == 10:
+        return "fp8_e4m3"
+    return dtype
+
+
+def _rank_layers(plan_layers: Sequence[int], parts: Sequence[int]) -> list[frozenset[int]]:
+    """Numbers of the caches on each pipeline rank; speculative layers (index -1) are on the last one."""
+    bounds = [sum(parts[: rank + 1]) for rank in range(len(parts))]
+    ranks: list[set[int]] = [set() for _part in parts]
+    for number, index in enumerate(plan_layers):
+        rank = len(parts) - 1 if index < 0 else next(rank for rank, bound in enumerate(bounds) if index < bound)
+        ranks[rank].add(number)
+    return [frozenset(rank) for rank in ranks]
+
+
+def _bytes_per_token(groups: Sequence[Group], per_block: Sequence[int], context: int) -> tuple[float, ...]:
+    """One more token of a long request: full attention only, the rest has reached its window."""
+    per_token = 0.0
+    for group in groups:
+        spec = group.first
+        if spec.kind in ("FullAttentionSpec", "MLAAttentionSpec"):
+            per_token += 1 / (spec.block_size * (1 if spec.replicated else context))
+    return tuple(size * per_token for size in per_block)
+
+
+def _fixed_bytes(groups: Sequence[Group], per_block: Sequence[int], limits: RequestLimits) -> tuple[float, ...]:
+    fixed = sum(
+        group.blocks_needed(_LONGEST, limits)
+        for group in groups
+        if group.first.kind not in ("FullAttentionSpec", "MLAAttentionSpec")
+    )
+    return tuple(float(size * fixed) for size in per_block)
 
 
 def plan_kv_cache(
@@ -125,11 +257,104 @@ def plan_kv_cache(
         hf_quant_config: hf_quant_config.json as a dict, if there is one.
         engine_args: vLLM's options by their snake_case names.
         vllm_version: ``0.32.0``.
-        gpu: the device (default: an unknown CUDA GPU).
+        gpu: the device (default: a CUDA GPU of compute capability 9.0 and unknown size).
         env: VLLM_* variables.
-        packages: optional Python packages of the release that change vLLM's choice of backend (``flashinfer``, ``deep_gemm``).
+        packages: optional packages beside vLLM that change its choice of backend (``flashinfer``).
 
     Raises:
-        VllmHostError: ``bad_config``, ``bad_engine_args``, ``unsupported``: with the key and a remedy.
+        VllmHostError: ``bad_config``, ``bad_engine_args``, ``bad_value`` or ``unsupported``, with the key and a remedy.
     """
-    raise NotImplementedError
+    gpu, env = gpu or Gpu(), env or {}
+    args = EngineArgs(engine_args)
+    release = find_release(vllm_version)
+    model = parse_model_config(
+        _overridden(config, args),
+        hf_quant_config,
+        dtype=args.text("dtype", "auto"),
+        mla_disabled=str(env.get("VLLM_MLA_DISABLE", "0")) == "1",
+    )
+    own = decoder_layers(model)
+    kinds = {layer.kind for layer in own}
+    scheduling = resolve_scheduling(
+        model, args, env, gpu, release, has_chunks="chunked" in kinds, has_attention=kinds != {"recurrent"}
+    )
+    layers = own + speculative_layers(model, args.mapping("speculative_config"))
+    states = {}
+    for kind in {layer.recurrent for layer in layers if layer.recurrent}:
+        conv, ssm = state_dtype_bytes(
+            model, kind, args.text("mamba_cache_dtype", "auto"), args.text("mamba_ssm_cache_dtype", "auto")
+        )
+        options = StateOptions(scheduling.tensor_parallel_size, scheduling.num_speculative_tokens, conv, ssm)
+        states[kind] = recurrent_state(model, kind, options)
+    dtype = _kv_cache_dtype(model, args, gpu)
+    request = CacheRequest(
+        kv_cache_dtype=dtype,
+        skip_layers=tuple(
+            dict.fromkeys(
+                (
+                    *args.words("kv_cache_dtype_skip_layers"),
+                    *boundary_layers(dtype, model.num_hidden_layers, bool(states)),
+                )
+            )
+        ),
+        block_size=args.integer("block_size"),
+        mamba_block_size=args.integer("mamba_block_size"),
+        packages=tuple(packages),
+        use_sinks=model.text_model_type == "gpt_oss",
+    )
+    caches = build_layer_caches(model, layers, states, request, scheduling, gpu)
+    engine = Engine(
+        **asdict(scheduling),
+        vllm_version=vllm_version,
+        release=release.since,
+        kv_cache_dtype=caches.kv_cache_dtype,
+        block_size=caches.block_size,
+        mamba_block_size=caches.mamba_block_size,
+        mamba_page_size_padded=caches.mamba_page_size_padded,
+        mamba_cache_mode=caches.mamba_cache_mode,
+        attention_backends=caches.backends,
+    )
+    limits = RequestLimits(
+        max_in_flight_tokens=engine.max_in_flight_tokens,
+        max_num_encoder_input_tokens=engine.max_num_encoder_input_tokens,
+        decode_context_parallel_size=engine.decode_context_parallel_size,
+        mamba_align=engine.mamba_cache_mode == "align",
+    )
+    groups = group_layers(caches.specs, engine.disable_hybrid_kv_cache_manager)
+    parts = pipeline_split(model.num_hidden_layers, engine.pipeline_parallel_size, engine.layer_partition)
+    ranks = _rank_layers([layer.index for layer in layers], parts)
+    per_block = tuple(bytes_per_block(groups, rank) for rank in ranks) if groups else ()
+    return KvPlan(
+        model=model,
+        engine=engine,
+        groups=tuple(_public_group(group, ranks) for group in groups),
+        bytes_per_block=per_block,
+        kv_bytes_per_token=_bytes_per_token(groups, per_block, engine.decode_context_parallel_size),
+        fixed_bytes_per_request=_fixed_bytes(groups, per_block, limits),
+        notes=tuple(note for note in (*model.notes, release.note) if note),
+        _groups=tuple(groups),
+        _limits=limits,
+        _release=release,
+    )
+
+
+def _overridden(config: Mapping[str, Any], args: EngineArgs) -> Mapping[str, Any]:
+    """config.json with --hf-overrides on top (nested mappings are merged)."""
+    overrides = args.mapping("hf_overrides")
+    if not overrides or not isinstance(config, Mapping):
+        return config
+    merged = dict(config)
+    for key, value in overrides.items():
+        present = merged.get(key)
+        merged[key] = {**present, **value} if isinstance(present, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _public_group(group: Group, ranks: Sequence[frozenset[int]]) -> KvGroup:
+    return KvGroup(
+        kind=group.kind,
+        layers=len(group.specs),
+        layers_per_rank=tuple(sum(number in rank for number in group.specs) for rank in ranks),
+        block_size=group.first.block_size,
+        page_size_bytes=group.page_size_bytes,
+    )

@@ -1,0 +1,171 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A model's layers as the KV cache sees them: what each of them keeps, and on which pipeline rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+from ..errors import VllmHostError
+from .layer_types import BOTH, CHUNKED, FULL, LINEAR, NONE, SLIDING, layer_types
+from .model_config import ModelConfig, bad_config, config_int
+from .models_data import (
+    IGNORES_LAYER_TYPES,
+    RECURRENT_BY_ARCHITECTURE,
+    RECURRENT_BY_MODEL_TYPE,
+    WINDOW_PLUS_ONE,
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One cache of one decoder layer.
+
+    Attributes:
+        index: the decoder layer, which decides about the pipeline rank; -1 for a speculative layer (last rank).
+        kind: ``full``, ``sliding``, ``chunked``, ``mla``, ``indexer``, ``recurrent`` or ``cross``.
+        num_kv_heads: of the whole model.
+        head_size, head_size_v: width of a key and of a value; of the latent for MLA.
+        window: tokens of a sliding window or of a chunk.
+        recurrent: the kind of state.
+    """
+
+    index: int
+    kind: str
+    num_kv_heads: int = 0
+    head_size: int = 0
+    head_size_v: int = 0
+    window: Optional[int] = None
+    recurrent: Optional[str] = None
+
+
+def recurrent_kind(model: ModelConfig) -> Optional[str]:
+    """Which recurrent state the model's linear layers keep."""
+    return RECURRENT_BY_ARCHITECTURE.get(model.architecture) or RECURRENT_BY_MODEL_TYPE.get(model.text_model_type)
+
+
+def _attention(model: ModelConfig, index: int) -> Layer:
+    return Layer(
+        index=index,
+        kind="full",
+        num_kv_heads=model.num_key_value_heads,
+        head_size=model.head_size,
+        head_size_v=model.head_size,
+    )
+
+
+def _sliding_window(model: ModelConfig) -> Optional[int]:
+    text = model.text
+    if text.get("use_sliding_window") is False:
+        return None
+    value = text.get("sliding_window")
+    if value is None:
+        return None
+    return config_int(text, "sliding_window") + (1 if model.text_model_type in WINDOW_PLUS_ONE else 0)
+
+
+def _mla_layers(model: ModelConfig, index: int) -> list[Layer]:
+    latent = Layer(index=index, kind="mla", num_kv_heads=1, head_size=model.head_size)
+    if model.text.get("index_topk") is None:
+        return [latent]
+    # FP8 values and one float32 scale for each 128 of them, whatever the type of the latent.
+    width = config_int(model.text, "index_head_dim")
+    indexer = Layer(index=index, kind="indexer", num_kv_heads=1, head_size=width + 4 * (width // 128))
+    return [latent, indexer]
+
+
+def decoder_layers(model: ModelConfig) -> tuple[Layer, ...]:
+    """Every cache of the model's own layers (no speculative ones), in order.
+
+    Raises:
+        VllmHostError: ``bad_config`` when the configuration lacks what its layers need.
+    """
+    words = layer_types(model)
+    explicit = model.text.get("layer_types")
+    window = _sliding_window(model)
+    if explicit is None and all(word == FULL for word in words) and window is not None:
+        # Without layer_types a window of the configuration is that of every layer.
+        words = [SLIDING] * len(words)
+    elif model.text_model_type in IGNORES_LAYER_TYPES and not all(word == SLIDING for word in words):
+        words = [FULL if word == SLIDING else word for word in words]
+    state = recurrent_kind(model)
+    found: list[Layer] = []
+    shared_from = len(words) - int(model.text.get("num_kv_shared_layers") or 0)
+    for index, word in enumerate(words):
+        if word == NONE or (index >= shared_from and shared_from < len(words)):
+            continue
+        if word in (LINEAR, BOTH):
+            if state is None:
+                raise bad_config(
+                    f"{model.architecture or model.text_model_type} has layers with a recurrent state of a kind not known here.",
+                    "layer_types",
+                )
+            found.append(Layer(index=index, kind="recurrent", recurrent=state))
+            if word == LINEAR:
+                continue
+        if model.is_mla:
+            found.extend(_mla_layers(model, index))
+        elif word == SLIDING:
+            if window is None:
+                raise bad_config("sliding_window is missing though layers slide.", "sliding_window")
+            found.append(replace(_attention(model, index), kind="sliding", window=window))
+        elif word == CHUNKED:
+            chunk = model.text.get("attention_chunk_size")
+            found.append(
+                replace(_attention(model, index), kind="chunked", window=config_int(model.text, "attention_chunk_size"))
+                if chunk
+                else _attention(model, index)
+            )
+        else:
+            found.append(_attention(model, index))
+    return tuple(found)
+
+
+def speculative_layers(model: ModelConfig, speculative: Optional[Mapping[str, Any]]) -> tuple[Layer, ...]:
+    """The caches of the draft layers that the checkpoint itself brings (MTP).
+
+    A draft model of its own is another checkpoint: its layers are not known here.
+    """
+    if not speculative or str(speculative.get("method") or "") not in ("mtp", "deepseek_mtp"):
+        return ()
+    count = int(model.text.get("num_nextn_predict_layers") or model.text.get("mtp_num_hidden_layers") or 0)
+    if count == 0:
+        raise VllmHostError(
+            "unsupported",
+            "speculative_config asks for MTP, but the checkpoint has no such layers (num_nextn_predict_layers is 0).",
+            key="speculative_config",
+        )
+    layer = _mla_layers(model, -1) if model.is_mla else [_attention(model, -1)]
+    return tuple(layer * count)
+
+
+def pipeline_split(num_layers: int, ranks: int, partition: Optional[tuple[int, ...]] = None) -> tuple[int, ...]:
+    """Decoder layers of each pipeline rank.
+
+    vLLM divides evenly and gives what is left over to the ranks before the last one (distributed/utils.py).
+
+    Raises:
+        VllmHostError: ``bad_engine_args`` when a given partition does not fit.
+    """
+    if partition is not None:
+        if len(partition) != ranks or sum(partition) != num_layers or min(partition) < 0:
+            raise VllmHostError(
+                "bad_engine_args",
+                f"VLLM_PP_LAYER_PARTITION {list(partition)} must have {ranks} parts that add up to {num_layers} layers.",
+                key="VLLM_PP_LAYER_PARTITION",
+                found=list(partition),
+            )
+        return partition
+    if ranks > num_layers:
+        raise VllmHostError(
+            "unsupported",
+            f"pipeline_parallel_size {ranks} is more than the model's {num_layers} layers.",
+            key="pipeline_parallel_size",
+        )
+    parts = [num_layers // ranks] * ranks
+    for offset in range(num_layers % ranks):
+        parts[-2 - offset] += 1
+    return tuple(parts)

@@ -1,0 +1,74 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which models are of which kind, by the names that config.json uses.
+
+Sources: vllm 0.32.0 transformers_utils/model_arch_config_convertor.py (MLA), transformers_utils/config.py (classes) and
+model_executor/models/*.py (layers), each read for the architecture named.
+"""
+
+from __future__ import annotations
+
+#: model_types of the language model whose layers keep an MLA latent when they have a kv_lora_rank.
+MLA_MODEL_TYPES = frozenset(
+    (
+        "axk1",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "deepseek_mtp",
+        "glm_moe_dsa",
+        "glm4_moe_lite",
+        "glm4_moe_lite_mtp",
+        "kimi_k2",
+        "kimi_linear",
+        "longcat_flash",
+        "pangu_ultra_moe",
+        "pangu_ultra_moe_mtp",
+        "bailing_hybrid",
+        "bailing_hybrid_mtp",
+        "hy_v4",
+    )
+)
+
+#: model_type -> the model_type whose configuration class vLLM loads it with.
+SAME_CONFIG_CLASS = {
+    "kimi_k2": "deepseek_v3",
+    "deepseek_v32": "deepseek_v3",
+    "RefinedWeb": "falcon",
+    "RefinedWebModel": "falcon",
+}
+
+#: model_types whose window is one token wider in vLLM than in config.json (commandr.py, cohere2_moe.py, modernbert.py).
+WINDOW_PLUS_ONE = frozenset(("cohere2", "cohere2_moe", "modernbert"))
+
+#: model_types whose vLLM implementation builds all layers alike whatever layer_types says.
+IGNORES_LAYER_TYPES = frozenset(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"))
+
+#: architecture -> the recurrent state of its linear layers.
+RECURRENT_BY_ARCHITECTURE = {
+    "BailingMoeV2_5ForCausalLM": "linear",
+    "BailingMoeV3ForCausalLM": "kda",
+}
+
+#: model_type of the language model -> the recurrent state of its linear layers.
+RECURRENT_BY_MODEL_TYPE = {
+    "bamba": "mamba2",
+    "falcon_h1": "mamba2",
+    "falcon_mamba": "mamba1",
+    "granitemoehybrid": "mamba2",
+    "jamba": "mamba1",
+    "kimi_linear": "kda",
+    "lfm2": "short_conv",
+    "lfm2_moe": "short_conv",
+    "mamba": "mamba1",
+    "mamba2": "mamba2",
+    "minimax_text_01": "linear",
+    "minimax_m1": "linear",
+    "nemotron_h": "mamba2",
+    "olmo_hybrid": "gdn",
+    "qwen3_5_moe_text": "gdn",
+    "qwen3_5_text": "gdn",
+    "qwen3_next": "gdn",
+    "zamba2": "mamba2",
+}
