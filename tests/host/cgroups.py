@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from errors import HostError
+from .errors import HostError
 
 
 def folders(name: str) -> dict[str, Path]:
@@ -68,7 +68,9 @@ def _mounts() -> dict[str, Path]:
         if kind == "cgroup2":
             found[""] = Path(left.split()[4])
         elif kind == "cgroup":
-            names = [word for word in options.split(",") if word not in ("rw", "ro", "relatime", "xattr", "clone_children")]
+            names = [
+                word for word in options.split(",") if word not in ("rw", "ro", "relatime", "xattr", "clone_children")
+            ]
             found[",".join(names)] = Path(left.split()[4])
     return found
 

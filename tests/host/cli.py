@@ -6,23 +6,21 @@ import argparse
 import json
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import layers
-import machine
-import network
-from errors import HostError
-from image import RELEASES, ensure_image
-from locks import locked
-from paths import CACHE
+from . import layers, machine, network
+from .errors import HostError
+from .image import RELEASES, ensure_image
+from .locks import locked
+from .paths import CACHE
+from .signals import raise_on_stop_signals, undivided
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 on success, 1 with a message on stderr, 130 after Ctrl-C (having cleaned up)."""
-    signal.signal(signal.SIGTERM, lambda *_ignored: signal.raise_signal(signal.SIGINT))
+    raise_on_stop_signals()
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = _parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = arguments.command
@@ -34,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"testhost: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("testhost: interrupted; what was begun is removed again", file=sys.stderr)
+        print("testhost: interrupted", file=sys.stderr)
         return 130
 
 
@@ -68,7 +66,9 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _login(arguments: argparse.Namespace) -> int:
     words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
-    command = machine.load(arguments.name).ssh(*([shlex.join(words)] if len(words) > 1 else words), tty=sys.stdin.isatty())
+    command = machine.load(arguments.name).ssh(
+        *([shlex.join(words)] if len(words) > 1 else words), tty=sys.stdin.isatty()
+    )
     os.execvp(command[0], command)
 
 
@@ -78,7 +78,8 @@ def _destroy(arguments: argparse.Namespace) -> int:
     there = {host.name: host for host in machine.all_hosts()}
     for name in there if arguments.all else arguments.names:
         if name in there:
-            machine.destroy(there[name])
+            with undivided():
+                machine.destroy(there[name])
         else:
             print(f"testhost: there is no test host {name!r}", file=sys.stderr)  # which is what was asked for
     return 0
@@ -96,9 +97,15 @@ def _gpus(arguments: argparse.Namespace) -> int:
 
 def _save(arguments: argparse.Namespace) -> int:
     host = machine.load(arguments.name)
+    users = [other.name for other in machine.all_hosts() if arguments.layer in other.layers and other.name != host.name]
+    if users:
+        raise HostError(
+            f"layer {arguments.layer!r} is in use by {', '.join(users)}: destroy them first, or choose another key"
+        )
     machine.stop(host)
-    print(layers.save_layer(host.folder / "upper", arguments.layer, host.image))
-    machine.destroy(host)
+    with undivided():
+        print(layers.save_layer(host.folder / "upper", arguments.layer, host.image))
+        machine.destroy(host)
     return 0
 
 
@@ -115,7 +122,9 @@ def _network(_arguments: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="testhost", description="Test hosts on this machine: real systemd, SSH, fake GPUs.")
+    parser = argparse.ArgumentParser(
+        prog="testhost", description="Test hosts on this machine: real systemd, SSH, fake GPUs."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
@@ -126,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("create", _create, "make and boot a host; prints JSON when it is up")
     sub.add_argument("name")
     sub.add_argument("--release", choices=RELEASES, default=RELEASES[0])
-    sub.add_argument("--ro", metavar="SRC:DST", action="append", default=[], help="show a folder or file of this machine, read-only")
+    sub.add_argument(
+        "--ro", metavar="SRC:DST", action="append", default=[], help="show a folder or file of this machine, read-only"
+    )
     sub.add_argument("--layer", action="append", default=[], help="start with what `save` stored under this key")
     sub.add_argument("--gpus", metavar="FILE.json", type=Path, help="other fake GPUs than fake_nvml/default.json")
     sub.add_argument("--memory", metavar="SIZE", type=_size, help="limit of all its processes: 2G, 512M or bytes")

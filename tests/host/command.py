@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Union
 
-from errors import HostError
+from .errors import HostError
 
 
 def run(*argv: object, check: bool = True, timeout: Union[float, None] = None) -> subprocess.CompletedProcess[str]:

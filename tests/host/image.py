@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from command import run
-from errors import HostError
-from locks import locked
-from paths import IMAGES
+from .command import run
+from .errors import HostError
+from .locks import locked
+from .paths import IMAGES
 
 RELEASES = ("bookworm", "trixie")
 HERE = Path(__file__).resolve().parent
@@ -26,10 +26,24 @@ GUEST = HERE / "guest"
 FAKE_NVML = HERE / "fake_nvml"
 
 PACKAGES = (
-    "systemd systemd-sysv dbus udev python3 python3-venv python3-apt iproute2 ca-certificates sudo curl kmod procps psmisc "
-    "openssh-server libnuma1 libgomp1"
-).split()
-
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "python3",
+    "python3-venv",
+    "python3-apt",
+    "iproute2",
+    "ca-certificates",
+    "sudo",
+    "curl",
+    "kmod",
+    "procps",
+    "psmisc",
+    "openssh-server",
+    "libnuma1",
+    "libgomp1",
+)
 MMDEBSTRAP = (
     "mmdebstrap",
     "--quiet",
@@ -81,7 +95,9 @@ def _ensure(folder: Path, build: Callable[[Path], None]) -> None:
     with locked(IMAGES / f".{folder.name}.lock"):
         if folder.is_dir():
             return
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=IMAGES))
+        for left_behind in IMAGES.glob(f".{folder.name}.*-aside"):  # by a build that was killed: we hold the lock
+            shutil.rmtree(left_behind)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix="-aside", dir=IMAGES))
         try:
             build(aside / "root")
             (aside / "root").rename(folder)
@@ -90,7 +106,9 @@ def _ensure(folder: Path, build: Callable[[Path], None]) -> None:
 
 
 def _build_base(release: str, root: Path) -> None:
-    run(*MMDEBSTRAP, release, root, *_sources(release), timeout=900)
+    # In namespaces of its own: however the build ends, its processes end with it and no mount of it is left.
+    own_namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    run(*own_namespaces, *MMDEBSTRAP, release, root, *_sources(release), timeout=900)
     for key in (root / "etc/ssh").glob("ssh_host_*"):
         key.unlink()  # each host gets its own
 
@@ -110,8 +128,9 @@ def _build_extras(root: Path) -> None:
         (units / unit).symlink_to("/dev/null")
     build_fake_nvml(root / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
     shutil.copy(FAKE_NVML / "default.json", tools)
-    for folder in (root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())):
-        folder.chmod(0o755)
+    for path in (root, *root.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)  # whatever the umask: they show through in every host
 
 
 def _sources(release: str) -> list[str]:

@@ -12,8 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from errors import HostError
-from paths import CACHE
+from .errors import HostError
+from .paths import CACHE
 
 LAYERS = CACHE / "layers"
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")

@@ -6,6 +6,7 @@ is mounted, beside them its SSH keys, inventory and console log. Nothing else is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,15 +19,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import cgroups
-import network
-from command import run
-from errors import HostError
-from image import Image, ensure_image
-from layers import find_layer
-from locks import locked
-from paths import HOSTS
-from processes import children, is_alive, kill_and_wait, start_time
+from . import cgroups, network
+from .command import run
+from .errors import HostError
+from .image import Image, ensure_image
+from .layers import find_layer
+from .locks import locked
+from .paths import HOSTS
+from .processes import children, is_alive, kill_and_wait, start_time
+from .signals import undivided
 
 REGISTRY_LOCK = HOSTS / ".lock"  # held while addresses are given out and while the bridge comes or goes
 SOCKETS = Path("/run/gpuhost-testhost")
@@ -110,7 +111,11 @@ def load(name: str) -> Host:
 
 
 def all_hosts() -> list[Host]:
-    return [load(path.parent.name) for path in sorted(HOSTS.glob("*/host.json"))]
+    hosts = []
+    for path in sorted(HOSTS.glob("*/host.json")):
+        with contextlib.suppress(HostError):  # destroyed since the look at the folder
+            hosts.append(load(path.parent.name))
+    return hosts
 
 
 def create(
@@ -124,31 +129,36 @@ def create(
 ) -> Host:
     """Make, boot and wait for a host. Whatever goes wrong (Ctrl-C included), nothing of it stays behind."""
     if not NAME.fullmatch(name):
-        raise HostError(f"{name!r} is no name for a host: a letter, then up to 39 letters, digits or dashes, all lower case")
-    for bind in binds:
-        source, _colon, target = bind.partition(":")
-        if not Path(source).exists() or not target.startswith("/"):
-            raise HostError(f"--ro {bind}: wanted SRC:DST with a SRC that exists and an absolute DST")
+        raise HostError(
+            f"{name!r} is no name for a host: a letter, then up to 39 letters, digits or dashes, all lower case"
+        )
+    binds = [_absolute_bind(bind) for bind in binds]
     if gpus is not None:
         _check_gpus(gpus)
     image = ensure_image(release)
     lower = [find_layer(layer, image.name) for layer in layers]
-    host = _register(name, release, image.name, binds, layers, memory_bytes)
+    host = None
     try:
+        with undivided():
+            host = _register(name, release, image.name, binds, layers, memory_bytes)
         _prepare(host, image, lower, gpus)
         _start(host)
         _wait_until_running(host)
         host.ready = True
         host.record()
     except BaseException:
-        destroy(host)
+        if host is not None:
+            with undivided():
+                destroy(host)
         raise
     return host
 
 
 def destroy(host: Host) -> None:
     """End the host and remove all it has: process, mounts, control groups, folder; the bridge goes with the last host."""
-    if host.control_socket.exists():  # else the next host of this name or address would be looked for in a dead connection
+    if (
+        host.control_socket.exists()
+    ):  # else the next host of this name or address would be looked for in a dead connection
         run("ssh", "-q", f"-oControlPath={host.control_socket}", "-O", "exit", host.address, check=False)
         host.control_socket.unlink(missing_ok=True)
     _kill(host)
@@ -168,7 +178,9 @@ def stop(host: Host, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while is_alive(host.supervisor, host.supervisor_started):
         if time.monotonic() > deadline:
-            raise HostError(f"{host.name} did not power off within {timeout_s:.0f} s; see {host.folder / 'console.log'}")
+            raise HostError(
+                f"{host.name} did not power off within {timeout_s:.0f} s; see {host.folder / 'console.log'}"
+            )
         time.sleep(0.05)
     _unmount(host.folder / "root")
 
@@ -176,7 +188,15 @@ def stop(host: Host, timeout_s: float = 60) -> None:
 def set_gpus(host: Host, gpus: Path) -> None:
     """Give a running host other fake GPUs: seen at the next nvmlInit."""
     _check_gpus(gpus)
-    run("scp", "-q", *host.ssh_options(), "-i", host.folder / "key", gpus, f"{host.user}@{host.address}:/etc/.fake-nvml.json")
+    run(
+        "scp",
+        "-q",
+        *host.ssh_options(),
+        "-i",
+        host.folder / "key",
+        gpus,
+        f"{host.user}@{host.address}:/etc/.fake-nvml.json",
+    )
     run(*host.ssh("mv /etc/.fake-nvml.json /etc/fake-nvml.json && /usr/local/lib/testhost/fake-gpus"))
 
 
@@ -186,12 +206,16 @@ def _register(
     """Claim name and address, and see to the bridge, in one step."""
     with locked(REGISTRY_LOCK):
         if (HOSTS / name).exists():
-            raise HostError(f"there is already a test host {name!r}: `testhost destroy {name}` first, or choose another name")
+            raise HostError(
+                f"there is already a test host {name!r}: `testhost destroy {name}` first, or choose another name"
+            )
         network.ensure()
         address = network.free_address(host.address for host in all_hosts())
-        host = Host(name, release, address, image, list(layers), [os.path.abspath(bind) for bind in binds], memory_bytes)
-        host.folder.mkdir(parents=True)
+        host = Host(
+            name, release, address, image, list(layers), list(binds), memory_bytes
+        )
         SOCKETS.mkdir(mode=0o700, exist_ok=True)
+        host.folder.mkdir(parents=True)
         host.record()
     return host
 
@@ -209,7 +233,7 @@ def _prepare(host: Host, image: Image, lower: Sequence[Path], gpus: Path | None)
 
     # Written through the mount, not into the upper folder, so that folders keep the modes they have in the image.
     stack = ":".join(str(path) for path in (*reversed(lower), image.extras, image.base))
-    options = f"lowerdir={stack},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    options = f"lowerdir={stack},upperdir={folder / 'upper'},workdir={folder / 'work'},volatile"
     root = folder / "root"
     run("mount", "-t", "overlay", f"gpuhost-{host.name}", "-o", options, root)
     prefix = network.SUBNET.prefixlen
@@ -217,7 +241,9 @@ def _prepare(host: Host, image: Image, lower: Sequence[Path], gpus: Path | None)
     _write(root / "etc/testhost/network.env", settings)
     _write(root / "etc/hostname", f"{host.name}\n")
     _write(root / "etc/hosts", f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{host.address} {host.name}\n")
-    _write(root / "etc/machine-id", secrets.token_hex(16) + "\n")  # without one, systemd takes it for a first boot: slow
+    _write(
+        root / "etc/machine-id", secrets.token_hex(16) + "\n"
+    )  # without one, systemd takes it for a first boot: slow
     _write(root / "root/.ssh/authorized_keys", (folder / "key.pub").read_text(), 0o600)
     _write(root / "etc/ssh/ssh_host_ed25519_key", (folder / "host_key").read_text(), 0o600)
     _write(root / "etc/ssh/ssh_host_ed25519_key.pub", (folder / "host_key.pub").read_text())
@@ -252,7 +278,7 @@ def _start(host: Host) -> None:
     (folder / "start.json").write_text(json.dumps(start, indent=2) + "\n")
     with (folder / "console.log").open("wb") as console:
         supervisor = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("supervise.py"), folder],
+            [sys.executable, "-I", Path(__file__).with_name("supervise.py"), folder],
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
@@ -303,7 +329,9 @@ def _kill(host: Host) -> None:
     started[host.supervisor] = host.supervisor_started
     for pid in family:
         if not kill_and_wait(pid, started[pid]):
-            raise HostError(f"process {pid} of {host.name} does not end; nothing was removed. Try again, or look at it first")
+            raise HostError(
+                f"process {pid} of {host.name} does not end; nothing was removed. Try again, or look at it first"
+            )
 
 
 def _unmount(root: Path) -> None:
@@ -314,6 +342,13 @@ def _unmount(root: Path) -> None:
             return
         time.sleep(0.05)
     raise HostError(f"{root} is still in use: {run('umount', root, check=False).stderr.strip()}")
+
+
+def _absolute_bind(bind: str) -> str:
+    source, _colon, target = bind.partition(":")
+    if not Path(source).exists() or not target.startswith("/"):
+        raise HostError(f"--ro {bind}: wanted SRC:DST with a SRC that exists and an absolute DST")
+    return f"{Path(source).resolve()}:{target}"
 
 
 def _check_gpus(path: Path) -> None:

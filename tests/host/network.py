@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from command import run
-from errors import HostError
+from .command import run
+from .errors import HostError
 
 BRIDGE = "gpuhost0"
 SUBNET = ipaddress.IPv4Network(os.environ.get("GPUHOST_SUBNET", "10.231.0.0/24"))
