@@ -52,9 +52,12 @@ def collect(client: Any = None, root: Path = Path("/"), log: Optional[list[str]]
 
 
 def _with_pci(gpu: Facts, pci: list[Facts]) -> Facts:
-    """A GPU with its place in the machine; None where the PCI bus is not visible."""
+    """A GPU with its place in the machine; None where the PCI bus is not visible (NVML may know the NUMA node all the same)."""
     place = next((one for one in pci if one["pci_id"] == gpu["pci_id"]), {})
-    return {**gpu, **{key: place.get(key) for key in ("numa_node", "iommu_group", "iommu_type", "acs_redirecting")}}
+    found = {key: place.get(key) for key in ("numa_node", "iommu_group", "iommu_type", "acs_redirecting")}
+    if found["numa_node"] is None:
+        found["numa_node"] = gpu["numa_node"]
+    return {**gpu, **found}
 
 
 def _with_owner(process: Facts, root: Path) -> Facts:

@@ -10,7 +10,7 @@ fell off the bus, a consumer board without ECC, a container without permission),
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Optional
 
 from .nvml_data import ARCHITECTURES, NOT_WORTH_TELLING, P2P_STATUS, TOPOLOGY
@@ -91,6 +91,9 @@ class Call:
             code = error_code(error)
             if code not in NOT_WORTH_TELLING:
                 self.errors[function] = error_name(self.client, code)
+            return None
+        except UnicodeDecodeError:  # text from a corrupted info ROM, which pynvml decodes as UTF-8
+            self.errors[function] = "not_text"
             return None
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
@@ -173,6 +176,7 @@ def read_gpu(call: Call, handle: Any, index: int) -> Facts:
     rows = ask("nvmlDeviceGetRemappedRows")
     minor = ask("nvmlDeviceGetMinorNumber")
     architecture = ask("nvmlDeviceGetArchitecture")
+    nodes = ask("nvmlDeviceGetMemoryAffinity", 4, 0)  # 4 words of 64 nodes; scope 0 is the node (nvml.h)
     total = plain_memory.total if plain_memory else None
     reserved = memory.reserved if memory else None
     return {
@@ -220,15 +224,24 @@ def read_gpu(call: Call, handle: Any, index: int) -> Facts:
             "pending": _flag(rows[2]) if rows else None,
             "failed": _flag(rows[3]) if rows else None,
         },
+        "numa_node": first_node(nodes) if nodes is not None else None,
         "errors": dict(call.errors),
     }
+
+
+def first_node(words: Iterable[int]) -> Optional[int]:
+    """The lowest node in a set of NUMA nodes, 64 to a word; None if the set is empty."""
+    for index, word in enumerate(words):
+        if word:
+            return 64 * index + (word & -word).bit_length() - 1
+    return None
 
 
 def _empty_gpu(index: int) -> Facts:
     """The shape of :func:`read_gpu` for a GPU of which NVML gives no handle (it fell off the bus, say)."""
     names = (
         "name uuid pci_id device_node architecture compute_capability total_bytes reserved_bytes cuda_visible_bytes used_bytes "
-        "free_bytes bar1_total_bytes bar1_used_bytes persistence compute_mode"
+        "free_bytes bar1_total_bytes bar1_used_bytes persistence compute_mode numa_node"
     )
     groups = {
         "pcie": "generation generation_max width width_max",
@@ -246,8 +259,8 @@ def _empty_gpu(index: int) -> Facts:
 def read_processes(call: Call, handle: Any, index: int) -> list[Facts]:
     """Compute processes on one GPU. ``memory_bytes`` is None where the driver hides it (in a container, or under MIG)."""
     found = call("nvmlDeviceGetComputeRunningProcesses_v3", handle)
-    if found is None:
-        found = call("nvmlDeviceGetComputeRunningProcesses", handle)
+    if found is None:  # not the name without a number: pynvml raises another kind of error where its version is not there
+        found = call("nvmlDeviceGetComputeRunningProcesses_v2", handle)
     return [{"gpu": index, "pid": one.pid, "memory_bytes": one.usedGpuMemory} for one in found or []]
 
 

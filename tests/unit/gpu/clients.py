@@ -47,6 +47,7 @@ def client(count: int = 1, **calls):
         "nvmlDeviceGetMaxPcieLinkGeneration": lambda _handle: 5,
         "nvmlDeviceGetCurrPcieLinkWidth": lambda _handle: 16,
         "nvmlDeviceGetMaxPcieLinkWidth": lambda _handle: 16,
+        "nvmlDeviceGetMemoryAffinity": lambda handle, words, scope: [1 << handle % 2, *[0] * (words - 1)],
         "nvmlDeviceGetEccMode": lambda _handle: [1, 1],
         "nvmlDeviceGetTotalEccErrors": lambda *_arguments: 0,
         "nvmlDeviceGetMigMode": lambda _handle: [0, 0],

@@ -123,10 +123,23 @@ def test_pci_ids_are_spelled_as_the_kernel_does(told, kernel):
     assert nvml.sysfs_pci_id(told) == kernel
 
 
+def test_text_that_is_none_is_null():
+    def name(_handle):
+        return b"\xff\xfe".decode()
+
+    gpu = nvml.read(client(nvmlDeviceGetName=name))["gpus"][0]
+    assert (gpu["name"], gpu["errors"]) == (None, {"nvmlDeviceGetName": "not_text"})
+
+
+@pytest.mark.parametrize(("words", "node"), [([1], 0), ([2], 1), ([0, 4], 66), ([0, 0], None), ([], None), ([6], 1)])
+def test_numa_nodes_are_bits(words, node):
+    assert nvml.first_node(words) == node
+
+
 def test_processes_of_an_older_library_are_found_too():
     one = SimpleNamespace(pid=7, usedGpuMemory=None)
     calls = {
         "nvmlDeviceGetComputeRunningProcesses_v3": refuse(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
-        "nvmlDeviceGetComputeRunningProcesses": lambda _handle: [one],
+        "nvmlDeviceGetComputeRunningProcesses_v2": lambda _handle: [one],
     }
     assert nvml.read(client(**calls))["processes"] == [{"gpu": 0, "pid": 7, "memory_bytes": None}]
