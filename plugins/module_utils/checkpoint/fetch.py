@@ -112,7 +112,8 @@ def fetch(
         plan = make_plan(request, store, hub, gate)
         if plan.settled and request.verify == "full" and not check_mode:
             # Nothing changed but the dates of the proof.
-            write_manifest(store.snapshot(plan.commit), plan.manifest)
+            with store.locked(f"checkpoint_fetch {request.repo_id}"):
+                write_manifest(store.snapshot(plan.commit), plan.manifest)
         if check_mode or plan.settled:
             return _result(store, plan, changed=not plan.settled, to_download=plan.bytes_missing)
         with store.locked(f"checkpoint_fetch {request.repo_id}"):
@@ -130,6 +131,14 @@ def fetch(
         return _result(store, plan, changed=True, progress=progress, notes=hub.notes)
     finally:
         hub.close()
+
+
+def settled(request: FetchRequest) -> FetchResult | None:
+    """The result if nothing has to be written, found without reading a shard; None if there is work (or a proof) to do."""
+    if request.verify == "full":
+        return None
+    result = fetch(request, check_mode=True)
+    return None if result.changed else result
 
 
 def make_plan(request: FetchRequest, store: Store, hub: Hub, gate: Gate) -> Plan:
@@ -248,7 +257,7 @@ def _converge(
     for file in plan.missing:
         source = _elsewhere(request, store, plan.commit, file)
         if source:
-            _link(source, snapshot / file.path)
+            _link(source, store.part(file), snapshot / file.path)
             _record(snapshot, plan, file, progress)
             progress.found(file.size)
     failed = _fetch_all(request, store, hub, plan, progress, watch)
@@ -278,7 +287,7 @@ def _fetch_all(
         try:
             fetch_file(hub, first, plan.commit, store.part(first), snapshot / first.path, progress)
             for other in others:
-                _link(snapshot / first.path, snapshot / other.path)
+                _link(snapshot / first.path, store.part(other), snapshot / other.path)
                 progress.found(other.size)
             with lock:
                 for file in files:
@@ -327,10 +336,9 @@ def _elsewhere(request: FetchRequest, store: Store, commit: str, file: TreeFile)
     return None
 
 
-def _link(source: Path, target: Path) -> None:
-    """The same content under a second name; a copy where the filesystem has no hard links."""
+def _link(source: Path, aside: Path, target: Path) -> None:
+    """The same content under a second name, made ``aside`` first; a copy where the filesystem has no hard links."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.new")
     aside.unlink(missing_ok=True)
     try:
         os.link(source, aside)

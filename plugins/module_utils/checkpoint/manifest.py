@@ -110,7 +110,7 @@ def write_manifest(snapshot: Path, manifest: Manifest) -> None:
 
 def write_json_durably(path: Path, value: Any, mode: int = 0o644) -> None:
     """Replace a JSON file in one step that survives a power loss."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    aside = path.with_name(f"{path.name}.new")  # one writer at a time; a leftover of a killed one is overwritten
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         json.dump(value, stream, indent=1)

@@ -153,7 +153,44 @@ class Store:
                     used.setdefault(commit, []).append(description.parent.name)
         return used
 
-    def remove_snapshot(self, commit: str) -> None:
+    def remove(self, revision: str, check_mode: bool) -> list[str]:
+        """Remove the snapshot of a commit, branch or tag as last resolved, or of all commits (``*``), with what was left of transfers.
+
+        Returns:
+            Commits that were removed.
+        Raises:
+            VllmHostError: ``snapshot_in_use``, naming the views.
+        """
+        commit = revision if SHA1.fullmatch(revision) else self.read_ref(revision)
+        doomed = [known for known in self.commits() if revision in ("*", known) or known == commit]
+        used = self.commits_in_use()
+        for known in doomed:
+            if known in used:
+                raise VllmHostError(
+                    "snapshot_in_use",
+                    f"{self.snapshot(known)} is served by the views {', '.join(used[known])}. Remove those first (role checkpoint_patch).",
+                    path=str(self.snapshot(known)),
+                    views=used[known],
+                )
+        if doomed and not check_mode:
+            with self.locked("checkpoint_fetch state=absent"):
+                for known in doomed:
+                    self._remove_snapshot(known)
+                if not self.commits():
+                    shutil.rmtree(self.partial, ignore_errors=True)
+        return doomed
+
+    def prune(self, keep: str, check_mode: bool) -> list[str]:
+        """Remove all snapshots but ``keep`` and those that a view uses; returns their commits."""
+        used = self.commits_in_use()
+        doomed = [commit for commit in self.commits() if commit != keep and commit not in used]
+        if doomed and not check_mode:
+            with self.locked("checkpoint_fetch prune"):
+                for commit in doomed:
+                    self._remove_snapshot(commit)
+        return doomed
+
+    def _remove_snapshot(self, commit: str) -> None:
         """First the name, then the content: a snapshot is there or not, never half."""
         doomed = self.snapshots / f".{commit}.removed"
         if self.snapshot(commit).exists():
