@@ -90,7 +90,7 @@ path:
     - In check mode the place where it would be; C(<views>/<name>) while the snapshot is not there yet.
   type: str
   returned: success
-  sample: /var/lib/vllm/checkpoints/nvidia--Kimi-K2.5-NVFP4/views/kimi-k25@0123456789ab-stripped-5d41402abc
+  sample: /var/lib/vllm/checkpoints/nvidia--Kimi-K2.5-NVFP4/views/kimi-k25+0123456789ab-stripped-5d41402abc
 msg:
   description: What was done, or would be, in one sentence.
   type: str

@@ -7,10 +7,10 @@
 
     <views>/
         <name>                      link to the view that is served next; switched by one rename
-        <name>@<commit>-<state>-<digest>/
+        <name>+<commit>-<state>-<digest>/
                                     a view: hard links to the snapshot's files (symbolic links where the file system is another
                                     one), real files for the patched JSON, and .view.json, written last
-        .<name>.lock  .<name>@…     the running builder
+        .<name>.lock  .<name>+…     the running builder
 
 A view is built aside and renamed into place, and it never changes afterwards: a server keeps the resolved path that it was
 started with, whatever the name points to later. Its identity is a digest of what it is made of, so the same request finds it
@@ -84,7 +84,7 @@ class ViewRequest:
             content = patch.after if patch else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             digest.update(repr((file.path, content)).encode("utf-8", "surrogatepass"))
         commit = (self.snapshot.commit or "folder")[:12]
-        return f"{self.name}@{commit}-{self.state}-{digest.hexdigest()[:10]}"
+        return f"{self.name}+{commit}-{self.state}-{digest.hexdigest()[:10]}"
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _switch(link: Path, target: Path) -> None:
             f"{link} is a folder and not a link of checkpoint_patch. Move it away, or choose another name for the view.",
             path=str(link),
         )
-    aside = link.with_name(f".{link.name}@link")
+    aside = link.with_name(f".{link.name}+link")
     aside.unlink(missing_ok=True)
     aside.symlink_to(target.name)
     aside.replace(link)
@@ -267,7 +267,7 @@ def _prune(request: ViewRequest, keep: Sequence[Optional[Path]]) -> tuple[Path, 
     """Remove views of this name that nobody was served from for a week."""
     pruned = []
     oldest = time.time() - RETIRED_SECONDS
-    for place in sorted(request.views.resolve().glob(f"{request.name}@*")):
+    for place in sorted(request.views.resolve().glob(f"{request.name}+*")):
         if place in keep or place.is_symlink() or place.stat().st_mtime >= oldest:
             continue
         doomed = place.with_name(f".{place.name}")
@@ -279,7 +279,7 @@ def _prune(request: ViewRequest, keep: Sequence[Optional[Path]]) -> tuple[Path, 
 
 def _remove_unfinished(request: ViewRequest) -> None:
     """What a builder left behind that was killed: the lock says that it is not running."""
-    for leftover in request.views.resolve().glob(f".{request.name}@*"):
+    for leftover in request.views.resolve().glob(f".{request.name}+*"):
         _remove(leftover)
 
 
@@ -339,19 +339,18 @@ def _check_places(request: ViewRequest) -> None:
 
 
 def _explain(error: OSError, request: ViewRequest) -> Exception:
-    where = error.filename or str(request.views)
+    where = f"{request.views} ({error.filename or error.strerror})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return VllmHostError(
             "disk_full",
-            f"no space left for {where}; a view needs a few hundred kilobytes and some inodes. Free some and run again: what is"
+            f"no space left in {where}; a view needs a few hundred kilobytes and an inode a file. Free some and run again: what is"
             " served did not change.",
-            path=where,
+            path=str(request.views),
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return VllmHostError(
             "views_not_writable",
-            f"{where} cannot be written ({error.strerror}). Put the views on a writable file system, or run as root: what is"
-            " served did not change.",
-            path=where,
+            f"{where} cannot be written. Put the views on a writable file system, or run as root: what is served did not change.",
+            path=str(request.views),
         )
     return error

@@ -44,7 +44,7 @@ def expected(value: Any, changes: dict, at: tuple = ()) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: changes.get((*at, key), None) if (*at, key) in changes else expected(item, changes, (*at, key))
+        key: changes.get((*at, key)) if (*at, key) in changes else expected(item, changes, (*at, key))
         for key, item in value.items()
         if changes.get((*at, key)) is not REMOVE
     }
