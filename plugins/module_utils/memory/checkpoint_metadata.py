@@ -36,6 +36,7 @@ class CheckpointMetadata:
         config: config.json.
         hf_quant_config: hf_quant_config.json, if there is one.
         tensors: groups from the headers; None when they could not be read (other formats, an index only).
+        tensors_source: ``headers``, or ``config`` when the list was made from config.json.
         weight_bytes: bytes of the weights that are served, None when nothing is known of them.
         bytes_total: bytes of all files of the checkpoint.
         bytes_read: bytes read from disk or network for this.
@@ -47,6 +48,7 @@ class CheckpointMetadata:
     config: Mapping[str, Any]
     hf_quant_config: Optional[Mapping[str, Any]] = None
     tensors: Optional[tuple[TensorGroup, ...]] = None
+    tensors_source: str = "headers"
     weight_bytes: Optional[int] = None
     bytes_total: int = 0
     bytes_read: int = 0

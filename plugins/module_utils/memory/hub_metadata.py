@@ -112,7 +112,7 @@ def read_hub_checkpoint(
     """
     hub = MetadataHub(repo_id, endpoint, token, METADATA_RETRIES, TIMEOUT_S, Gate())
     try:
-        commit = hub.commit(revision)
+        commit = hub.commit(revision, METADATA_RETRIES.attempts)
         files = {file.path: file for file in hub.tree(commit)}
         if CONFIG_NAME not in files:
             raise VllmHostError(
