@@ -8,46 +8,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ..errors import VllmHostError
-
-
-class UnitState(NamedTuple):
-    """What systemd knows about a unit's last start."""
-
-    load_state: str
-    active_state: str
-    invocation_id: str
-    restarts: int
-
-
-def unit_state(unit: str) -> UnitState:
-    """Ask systemd; raises ``unit_not_found`` for a unit that is not loaded and has no journal to speak of."""
-    names = ("LoadState", "ActiveState", "InvocationID", "NRestarts")
-    try:
-        done = subprocess.run(
-            ["systemctl", "show", "--property=" + ",".join(names), "--", unit],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise VllmHostError(
-            "systemd_unusable", f"systemctl cannot be asked about {unit}: {error}", unit=unit
-        ) from error
-    values = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    state = UnitState(
-        load_state=values.get("LoadState", ""),
-        active_state=values.get("ActiveState", ""),
-        invocation_id=values.get("InvocationID", ""),
-        restarts=int(values.get("NRestarts") or 0),
-    )
-    if state.load_state in ("", "not-found"):
-        raise VllmHostError(
-            "unit_not_found", f"There is no unit {unit} on this host: is the instance's name right?", unit=unit
-        )
-    return state
 
 
 @contextlib.contextmanager

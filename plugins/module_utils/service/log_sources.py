@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import VllmHostError
-from .journal import journal_lines, unit_state
+from .journal import journal_lines
 from .log_triage import STARTING, Triage, triage
+from .systemd import unit_state
 
 _LINES_OF_EARLIER_STARTS = 50_000
 
@@ -27,13 +28,17 @@ def triage_unit(unit: str, whole_boot: bool = False) -> Triage:
     """Read the journal of a unit's last start, or of this boot.
 
     A unit that systemd restarts again and again has said little in its present start: then the starts before are read too, and
-    ``previous_cause`` holds what ended the last one.
+    ``previous_cause`` holds what ended the last one. Raises ``unit_not_found``.
     """
     state = unit_state(unit)
-    if whole_boot or not state.invocation_id:
+    if state.load in ("", "not-found"):
+        raise VllmHostError(
+            "unit_not_found", f"There is no unit {unit} on this host: is the instance's name right?", unit=unit
+        )
+    if whole_boot or not state.invocation:
         with journal_lines(unit) as lines:
             return triage(lines)
-    with journal_lines(unit, state.invocation_id) as lines:
+    with journal_lines(unit, state.invocation) as lines:
         last = triage(lines)
     if last.verdict == STARTING and state.restarts:
         with journal_lines(unit, newest=_LINES_OF_EARLIER_STARTS) as lines:

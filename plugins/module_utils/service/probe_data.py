@@ -49,8 +49,8 @@ CONVERSATIONS: tuple[Conversation, ...] = (
         id="multi_turn",
         title="A conversation in which the answer was given before",
         turns=(
-            Turn("Hello, my name is Ada and I live in Lisbon."),
-            Turn("What is my name?", (r"\bAda\b",), "Ada"),
+            Turn("My favourite fruit is the mango."),
+            Turn("What is my favourite fruit?", (r"\bmangos?\b",), "mango"),
         ),
     ),
     Conversation(
@@ -70,10 +70,9 @@ CONVERSATIONS: tuple[Conversation, ...] = (
         title="Arithmetic in two steps",
         turns=(
             Turn(
-                "Anna has 3 boxes with 4 apples each. She gives 5 apples away. How many apples does she have left? "
-                "End with 'Answer:' and the number.",
-                (r"\b7\b", r"\bseven\b"),
-                "7",
+                "Anna has 3 apples. She buys 4 more apples. Then she eats 2 apples. How many apples does she have now?",
+                (r"\b5\b", r"\bfive\b"),
+                "5",
             ),
         ),
         max_tokens=200,
