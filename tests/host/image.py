@@ -149,11 +149,11 @@ def _sources(release: str) -> list[str]:
     return [f"deb{signed} {uri} {suite} {' '.join(components)}" for (uri, suite), components in suites.items()]
 
 
-def build_fake_nvml(library: Path) -> None:
-    """Compile the fake NVML into `library` with this machine's C compiler."""
+def build_fake_nvml(library: Path, defaults: Path = FAKE_NVML) -> None:
+    """Compile the fake NVML into `library` with this machine's C compiler; `defaults` is the folder of its default.json."""
     flags = ("-std=c11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
     soname = "-Wl,-soname,libnvidia-ml.so.1"
-    data = f"-Wa,-I,{FAKE_NVML}"  # where the assembler finds default.json
+    data = f"-Wa,-I,{defaults}"  # where the assembler finds default.json
     run(os.environ.get("CC", "gcc"), *flags, soname, data, "-o", library, *sorted(FAKE_NVML.glob("*.c")))
 
 

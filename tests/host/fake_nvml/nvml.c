@@ -93,11 +93,38 @@ static nvmlReturn_t give_handle(unsigned gpu, nvmlDevice_t *device)
 
 /* ---- start and end ---------------------------------------------------------------------------------------------- */
 
+/* Release of this library: what `nvml_version` says after its first number, else that of the driver. */
+static nvmlReturn_t library_version(char *version, unsigned size)
+{
+    const struct json *own = machine_value("nvml_version");
+    if (json_is(own, JSON_STRING))
+        return give_text(own, 0, version, size);
+    char driver[80];
+    nvmlReturn_t result = give_text(machine_value("driver_version"), 0, driver, sizeof driver);
+    if (!result && (unsigned)snprintf(version, size, "13.%s", driver) >= size)
+        result = NVML_ERROR_INSUFFICIENT_SIZE;
+    return result;
+}
+
+/* A library does not start with a kernel module of another release. */
+static nvmlReturn_t match_kernel_module(void)
+{
+    char library[80], module[80];
+    const struct json *version = machine_value("kernel_module_version");
+    if (!text_of(version ? version : machine_value("driver_version"), 0, module, sizeof module))
+        return NVML_SUCCESS;
+    if (library_version(library, sizeof library) || !strchr(library, '.'))
+        return NVML_SUCCESS;
+    return strcmp(strchr(library, '.') + 1, module) ? NVML_ERROR_LIB_RM_VERSION_MISMATCH : NVML_SUCCESS;
+}
+
 static nvmlReturn_t start(void)
 {
     nvmlReturn_t result = config_load();
     if (!result)
         result = machine_error("nvmlInit");
+    if (!result)
+        result = match_kernel_module();
     if (!result)
         references++;
     return result;
@@ -163,7 +190,7 @@ API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length)
         return NVML_ERROR_UNKNOWN;
     nvmlReturn_t result = machine_error(__func__);
     if (!result)
-        result = give_text(machine_value("nvml_version"), 0, version, length);
+        result = version ? library_version(version, length) : NVML_ERROR_INVALID_ARGUMENT;
     if (!loaded)
         config_unload();
     return result;
