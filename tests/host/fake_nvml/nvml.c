@@ -111,7 +111,7 @@ static nvmlReturn_t match_kernel_module(void)
 {
     char library[80], module[80];
     const struct json *version = machine_value("kernel_module_version");
-    if (!text_of(version ? version : machine_value("driver_version"), 0, module, sizeof module))
+    if (!text_of(json_is(version, JSON_STRING) ? version : machine_value("driver_version"), 0, module, sizeof module))
         return NVML_SUCCESS;
     if (library_version(library, sizeof library) || !strchr(library, '.'))
         return NVML_SUCCESS;
