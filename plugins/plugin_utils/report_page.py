@@ -81,7 +81,7 @@ def speed_plot(points: Sequence[Mapping[str, Any]]) -> str:
         total = float(point["total_tokens_per_second"])
         y = height(total)
         parts.append(
-            f'<rect class="bar" x="{x - bar / 2:.1f}" y="{y:.1f}" width="{bar:.1f}" height="{_HEIGHT - _BOTTOM - y:.1f}" rx="3"/>'
+            f'<rect class="column" x="{x - bar / 2:.1f}" y="{y:.1f}" width="{bar:.1f}" height="{_HEIGHT - _BOTTOM - y:.1f}" rx="3"/>'
         )
         parts.append(
             f'<text class="label" x="{x:.1f}" y="{max(y - 6, 11):.1f}" text-anchor="middle">{number(round(total, 1))}</text>'

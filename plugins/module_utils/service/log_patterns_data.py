@@ -559,12 +559,23 @@ PATTERNS: tuple[LogPattern, ...] = (
         rank=WRAPPER,
     ),
     LogPattern(
+        id="engine_ready_timeout",
+        severity=FATAL,
+        anchor="Timed out waiting for engine",
+        regex=r"Timed out waiting for engine core processes to start.*?Waited (?P<seconds>\d+)\s?s",
+        meaning="The API server waited {seconds} s for its engine, which was still loading or hung.",
+        remedy="Look at what the workers last did; if they were still loading, raise VLLM_ENGINE_READY_TIMEOUT_S (the serve role sets it from "
+        "serve_start_timeout_s).",
+        source="vllm/v1/engine/utils.py; vllm#32116, #44751",
+        rank=GENERIC,
+    ),
+    LogPattern(
         id="start_timed_out",
         severity=FATAL,
         anchor="operation timed out. Terminating",
         regex=r"(?P<operation>start(?:-pre|-post)?) operation timed out\. Terminating",
         meaning="systemd gave up waiting for the service ({operation}).",
-        remedy="Look at what the log last did; if the load was still running, raise serve_timeout.",
+        remedy="Look at what the log last did; if the load was still running, raise serve_start_timeout_s.",
         source="systemd, src/core/service.c",
         rank=GENERIC,
     ),
@@ -613,7 +624,8 @@ MEASURED: tuple[tuple[str, str, str], ...] = (
 # The life of one start.
 START_ANCHOR = "non-default args:"  # vllm/entrypoints: the line of each start that names its options
 READY_ANCHOR = "Application startup complete"  # uvicorn, once the API answers
-STOPPED_ANCHOR = "Application shutdown complete"  # uvicorn, after an orderly stop
+# An orderly stop begins: vLLM's launcher (from 0.22 on), uvicorn. What dies afterwards was told to.
+STOP_ANCHORS = ("shutdown triggered", "Shutting down")
 
 # Request logging quotes what users wrote: such a line says nothing about the server, whatever words it contains.
 QUOTING_PREFIXES = ("Received request", "Generated response")

@@ -20,13 +20,14 @@ from .log_measured import Measurements
 from .log_patterns_data import (
     DEGRADED,
     FATAL,
+    HARMLESS,
     INTERRUPTIONS,
     MEASURED,
     PATTERNS,
     QUOTING_PREFIXES,
     READY_ANCHOR,
     START_ANCHOR,
-    STOPPED_ANCHOR,
+    STOP_ANCHORS,
     WRAPPER,
     LogPattern,
 )
@@ -36,10 +37,11 @@ HEALTHY, DEGRADED_VERDICT, STARTING, FAILED, STOPPED = "healthy", "degraded", "s
 _BLOCK_LINES = 1024
 _MATCHED_CHARS = 8000  # of a line; vLLM's own messages are shorter
 _EXAMPLE_CHARS = 1000  # of a known message; unknown errors are shown whole
+_RECORD_LINES = 40  # lines within which those of one process and place are one log record
 _MAX_UNKNOWN = 20  # different unknown errors that are shown
 
 _COMPILED = [(pattern, re.compile(pattern.regex)) for pattern in PATTERNS]
-_LIFE = (START_ANCHOR, READY_ANCHOR, STOPPED_ANCHOR, TRACEBACK, "ERROR", "CRITICAL")
+_LIFE = (START_ANCHOR, READY_ANCHOR, *STOP_ANCHORS, TRACEBACK, "ERROR", "CRITICAL")
 _ANCHORS = tuple(dict.fromkeys([*_LIFE, *(p.anchor for p in PATTERNS), *(anchor for _, anchor, _ in MEASURED)]))
 _MEASURED_ANCHORS = tuple(dict.fromkeys(anchor for _, anchor, _ in MEASURED))
 
@@ -132,14 +134,14 @@ class _Reader:
         self._measurements = Measurements()
         self._position = 0
         self._last_line = ""
-        self._titles: dict[str, tuple[int, LogLine]] = {}  # stream: an unknown error line that a traceback may follow
+        self._titles: dict[str, tuple[int, LogLine]] = {}  # by stream: where an unknown error began, and what it says
         self._starts = 0
         self._previous_cause: Optional[_Entry] = None
         self._begin_start()
 
     def _begin_start(self) -> None:
         self._ready_at = -1
-        self._stopped = False
+        self._stopped_at = 0
         self._cause: Optional[_Entry] = None
         self._cause_position = -1
         self._wrapper_seen = False
@@ -192,8 +194,7 @@ class _Reader:
         if match is not None:
             self._note(match[0], match[1], line, raw)
         elif line.level in ("ERROR", "CRITICAL"):
-            self._flush_title(line.stream)
-            self._titles[line.stream] = (self._position, line)
+            self._keep_title(line)
 
     def _life(self, line: LogLine, text: str) -> None:
         if START_ANCHOR in text:
@@ -205,8 +206,8 @@ class _Reader:
             self._ready_at = self._position
             self._cause = None  # whatever was said before did not keep the server from starting
             self._wrapper_seen = self._uncaught = False
-        elif STOPPED_ANCHOR in text:
-            self._stopped = True
+        elif any(anchor in text for anchor in STOP_ANCHORS):
+            self._stopped_at = self._stopped_at or self._position
 
     def _end_start(self) -> None:
         for traceback in self._tracebacks.finish():
@@ -231,8 +232,7 @@ class _Reader:
             found = _match(exception[:_MATCHED_CHARS])
             if found is not None and (best is None or found[0].rank > best[0].rank):
                 best = (*found, exception)
-        caught_as_warning = traceback.level in ("DEBUG", "INFO", "WARNING")
-        severity = DEGRADED if caught_as_warning else FATAL
+        severity = self._severity(traceback.level, traceback.position)
         if best is not None:
             pattern, match, exception = best
             if pattern.severity != FATAL:
@@ -249,6 +249,12 @@ class _Reader:
         if severity == FATAL:
             self._uncaught = self._uncaught or not traceback.caught
             self._failure(entry, traceback.position, rank)
+
+    def _severity(self, level: str, position: int) -> str:
+        """Of a failure: less if it came as a warning, none for what dies because it was told to end."""
+        if self._stopped_at and position > self._stopped_at:
+            return HARMLESS
+        return DEGRADED if level in ("DEBUG", "INFO", "WARNING") else FATAL
 
     def _failure(self, entry: _Entry, position: int, rank: int) -> None:
         if rank == WRAPPER:
@@ -268,6 +274,17 @@ class _Reader:
             entry.finding = finding  # the same message, now not as a warning
         entry.count += 1
         return entry
+
+    def _keep_title(self, line: LogLine) -> None:
+        """Hold an unknown error line back: a traceback may follow, or more lines of the same log record."""
+        position, before = self._titles.get(line.stream, (self._position, None))
+        same_record = before is not None and before.site == line.site and self._position - position <= _RECORD_LINES
+        if before is not None and same_record and line.text not in before.text:
+            line = line._replace(text=f"{before.text}\n{line.text}")
+            self._titles[line.stream] = (position, line)
+        else:
+            self._flush_title(line.stream)
+            self._titles[line.stream] = (self._position, line)
 
     def _take_title(self, line: LogLine) -> str:
         """The error line right above a traceback of the same log record."""
@@ -292,7 +309,7 @@ class _Reader:
                 f"{line.process or 'The server'} reported an error that the table of known messages does not hold.",
                 "Read it as it stands.",
                 0,
-                f"{line.text} [{line.site}]",
+                f"{line.text.strip()} [{line.site}]",
                 line.site,
             ),
             position,
@@ -325,10 +342,10 @@ class _Reader:
     def _verdict(self, entries: list[_Entry]) -> str:
         if self._wrapper_seen:
             return FAILED
-        if self._ready_at < 0:
+        if self._ready_at < 0 and not self._stopped_at:
             known = self._cause is not None and self._cause.finding.id != "unknown_traceback"
             return FAILED if known or (self._cause is not None and self._uncaught) else STARTING
-        if self._stopped:
+        if self._stopped_at:
             return STOPPED
         wrong = any(e.finding.severity in (FATAL, DEGRADED) and not e.expected for e in entries)
         return DEGRADED_VERDICT if wrong else HEALTHY
