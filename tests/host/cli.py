@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -109,6 +110,18 @@ def _save(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _layers(arguments: argparse.Namespace) -> int:
+    hosts = machine.all_hosts()
+    for key in arguments.remove:
+        users = [host.name for host in hosts if key in host.layers]
+        if users:
+            raise HostError(f"layer {key!r} is in use by {', '.join(users)}: destroy them first")
+        layers.remove_layer(key)
+    for key, image in layers.all_layers().items():
+        print(f"{key:<40} {image}")
+    return 0
+
+
 def _cache(_arguments: argparse.Namespace) -> int:
     print(CACHE)
     return 0
@@ -158,6 +171,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("save", _save, "stop a host, keep what it changed as a layer, and destroy it")
     sub.add_argument("name")
     sub.add_argument("layer")
+    sub = add("layers", _layers, "what `save` stored, and the image each belongs on")
+    sub.add_argument("--remove", metavar="KEY", action="append", default=[])
     add("network", _network, "bring the hosts' bridge up; prints the address where they reach this machine")
     add("cache", _cache, "print the folder where images, hosts, wheelhouses and checkpoints are kept")
     sub = add("image", _image, "build (or find) the image of a release; prints its folder")
@@ -166,8 +181,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _size(text: str) -> int:
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    return int(number) * {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[unit]
+    match = re.fullmatch(r"([1-9]\d*)([kmg]?)", text.lower())
+    if not match:
+        raise ValueError(f"{text!r} is no size such as 512M or 2G")  # argparse tells it in its own words
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
 
 
 def _print_json(value: object) -> None:

@@ -56,3 +56,16 @@ def save_layer(upper: Path, key: str, image: str) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return LAYERS / key
+
+
+def all_layers() -> dict[str, str]:
+    """Keys of all layers, each with the name of the image it belongs on."""
+    found = sorted(LAYERS.glob("*/layer.json"))
+    return {path.parent.name: json.loads(path.read_text())["image"] for path in found}
+
+
+def remove_layer(key: str) -> None:
+    """Remove a layer that no host uses; nothing to do if there is none."""
+    if not KEY.fullmatch(key):
+        raise HostError(f"{key!r} is no key of a layer")
+    shutil.rmtree(LAYERS / key, ignore_errors=True)

@@ -162,12 +162,13 @@ def destroy(host: Host) -> None:
         run("ssh", "-q", f"-oControlPath={host.control_socket}", "-O", "exit", host.address, check=False)
         host.control_socket.unlink(missing_ok=True)
     _kill(host)
+    network.unplug(host.address)
     _unmount(host.folder / "root")
     cgroups.remove([Path(folder) for folder in host.cgroups])
     with locked(REGISTRY_LOCK):
         shutil.rmtree(host.folder)
         if not any(HOSTS.glob("*/host.json")):
-            network.remove()
+            network.remove_unused()
 
 
 def stop(host: Host, timeout_s: float = 60) -> None:
@@ -211,9 +212,7 @@ def _register(
             )
         network.ensure()
         address = network.free_address(host.address for host in all_hosts())
-        host = Host(
-            name, release, address, image, list(layers), list(binds), memory_bytes
-        )
+        host = Host(name, release, address, image, list(layers), list(binds), memory_bytes)
         SOCKETS.mkdir(mode=0o700, exist_ok=True)
         host.folder.mkdir(parents=True)
         host.record()
@@ -270,8 +269,9 @@ def _start(host: Host) -> None:
     groups = cgroups.make(host.name, host.memory_bytes)
     host.cgroups = [str(group) for group in groups]
     host.record()
-    argv = ["systemd-nspawn", "--quiet", f"--directory={folder / 'root'}", f"--machine={host.name}", "--register=no"]
-    argv += ["--keep-unit", f"--network-bridge={network.BRIDGE}", "--console=read-only", "--link-journal=no"]
+    argv = ["systemd-nspawn", "--quiet", f"--directory={folder / 'root'}", f"--hostname={host.name}"]
+    argv += [f"--machine={network.machine_name(host.address)}", "--register=no", "--keep-unit"]
+    argv += [f"--network-bridge={network.BRIDGE}", "--console=read-only", "--link-journal=no"]
     argv += ["--resolv-conf=off", "--timezone=off", *(f"--bind-ro={bind}" for bind in host.binds), "--boot"]
     environment = {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"} if host.release != "bookworm" else {}
     start = {"argv": argv, "env": environment, "cgroups": host.cgroups}
@@ -346,7 +346,7 @@ def _unmount(root: Path) -> None:
 
 def _absolute_bind(bind: str) -> str:
     source, _colon, target = bind.partition(":")
-    if not Path(source).exists() or not target.startswith("/"):
+    if not source or not Path(source).exists() or not target.startswith("/"):
         raise HostError(f"--ro {bind}: wanted SRC:DST with a SRC that exists and an absolute DST")
     return f"{Path(source).resolve()}:{target}"
 

@@ -32,9 +32,10 @@ def ensure() -> None:
     run("ip", "link", "set", BRIDGE, "up")
 
 
-def remove() -> None:
-    """Remove the bridge if it is there."""
-    if Path("/sys/class/net", BRIDGE).exists():
+def remove_unused() -> None:
+    """Remove the bridge if it is there and nothing is plugged in."""
+    ports = Path("/sys/class/net", BRIDGE, "brif")
+    if ports.is_dir() and not any(ports.iterdir()):
         run("ip", "link", "del", BRIDGE)
 
 
@@ -45,6 +46,18 @@ def free_address(taken: Iterable[str]) -> str:
         if str(address) not in used:
             return str(address)
     raise HostError(f"all addresses of {SUBNET} are taken: destroy some test hosts (`testhost list`)")
+
+
+def machine_name(address: str) -> str:
+    """A machine name short enough that systemd-nspawn names the host's end of the link `vb-` and it, whole."""
+    return f"gh{int(ipaddress.IPv4Address(address)) - int(SUBNET.network_address)}"
+
+
+def unplug(address: str) -> None:
+    """Remove a host's link now; the kernel would do it some time after the host's last process ended."""
+    link = f"vb-{machine_name(address)}"
+    if Path("/sys/class/net", link).exists():
+        run("ip", "link", "del", link, check=False)
 
 
 def mac_address(address: str) -> str:
