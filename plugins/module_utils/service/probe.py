@@ -158,6 +158,8 @@ def _guarded(function: Callable[[Context], Outcome], context: Context) -> Outcom
 def _summary(context: Context, results: list[CheckResult], speed: list[SpeedPoint]) -> ProbeResult:
     failed = [result for result in results if result.verdict == FAILED]
     failures = tuple(f"{result.id}: {result.reason}" for result in failed if result.required)
+    if context.gone and not failures and any(result.required for result in results):
+        failures = (f"required checks could not run: {context.gone}",)
     warnings = [f"{result.id}: {result.reason}" for result in failed if not result.required]
     warnings += [f"speed at {point.concurrency} simultaneous requests: {point.error}" for point in speed if point.error]
     single = next((point for point in speed if point.concurrency == 1 and not point.error), None)
