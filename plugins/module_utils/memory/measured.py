@@ -141,7 +141,12 @@ def write_measurement(measurement: Measurement, folder: str = MEASURED_FOLDER) -
 
 
 def find_measurement(key: Mapping[str, Any], folder: str = MEASURED_FOLDER) -> Optional[Measurement]:
-    """The record of exactly this key, or None: absent, of another schema, damaged, or about something else."""
+    """The record of exactly this key, or None: absent, of another schema, damaged, or about something else.
+
+    An empty ``folder`` means that this is not the host where records are kept.
+    """
+    if not folder:
+        return None
     path = measurement_path(key, folder)
     try:
         record = json.loads(path.read_bytes())

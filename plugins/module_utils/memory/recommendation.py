@@ -116,7 +116,7 @@ def remedies(budget: Budget, attention: str, model_dtype: str) -> list[Remedy]:
     found += _context_parallel(budget)
     found += _utilization(budget)
     found += _more_gpus(budget)
-    return found
+    return [way for way in found if way.max_model_len_fit > 0]
 
 
 def _round_lengths(limit: int) -> list[int]:

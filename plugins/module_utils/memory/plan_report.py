@@ -1,0 +1,139 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A plan in lines of text: at most 80 columns, no colour, only ASCII, so that every terminal and log shows it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+GIB = 2**30
+WIDTH = 78
+LABEL = 20
+BAR = 56
+
+
+def render_plan(plan: Mapping[str, Any], width: int = WIDTH) -> list[str]:
+    """The decision as a table, the memory of one GPU as a bar, and the reasons.
+
+    Args:
+        plan: the fact ``vllm_plan``.
+        width: columns.
+    """
+    lines = _table(plan, width)
+    bar = memory_bar(plan["budget"])
+    if bar:
+        lines += ["", *bar]
+    lines += ["", *_concurrency(plan["budget"])]
+    notes = [*plan.get("warnings", ()), *(_told(plan["budget"]))]
+    for note in notes:
+        lines += textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")
+    return lines
+
+
+def memory_bar(budget: Mapping[str, Any], columns: int = BAR) -> list[str]:
+    """The memory of one GPU as a bar of weights (W), overhead (o) and KV cache (K); empty on a CPU or without a total.
+
+    What the utilization leaves out is a dot.
+    """
+    total = budget.get("cuda_total_bytes")
+    weights = max(budget.get("weights_bytes_per_gpu") or [0])
+    if not total or not weights:
+        return []
+    cache = max(0, budget["available_kv_cache_bytes"])
+    overhead = budget["overhead_bytes_per_gpu"]["expected"]
+    if budget["source"] != "forecast":  # what is not weights or cache is the overhead that really was
+        overhead = max(0, int(budget["gpu_memory_utilization"] * total) - weights - cache)
+    parts = [("W", "weights", weights), ("o", "overhead", overhead), ("K", "KV cache", cache)]
+    parts.append((".", "left alone", max(0, total - weights - overhead - cache)))
+    cells = _cells([size for _mark, _name, size in parts], total, columns)
+    bar = "".join(mark * count for (mark, _name, _size), count in zip(parts, cells))
+    legend = "  ".join(f"{mark} {name} {size / GIB:.1f}" for mark, name, size in parts)
+    return [f"One GPU, {total / GIB:.1f} GiB for CUDA:", f"[{bar}]", legend]
+
+
+def _cells(sizes: list[int], total: int, columns: int) -> list[int]:
+    """Columns of each part: never more than there are, at least one for what is there."""
+    bounds, position = [], 0
+    for size in sizes:
+        position += size
+        bounds.append(min(columns, round(position * columns / total)))
+    counts = [end - begin for begin, end in zip([0, *bounds], bounds)]
+    widest = max(range(len(counts)), key=counts.__getitem__)
+    for index, size in enumerate(sizes):
+        if size > 0 and counts[index] == 0 and counts[widest] > 1:
+            counts[index] += 1
+            counts[widest] -= 1
+    return counts
+
+
+def _table(plan: Mapping[str, Any], width: int) -> list[str]:
+    budget, args = plan["budget"], plan["engine_args"]
+    commit = plan["revision"][:12]
+    rows = [
+        ("model", plan["model"] + (f" at {commit}" if commit else "")),
+        ("GPUs", _gpus(plan)),
+        ("vLLM", plan["vllm_version"]),
+        (
+            "KV cache",
+            f"{plan['kv_cache_dtype']}, checkpoint {plan['checkpoint_state']} (policy {plan['kv_decision']['policy']})",
+        ),
+        ("  because", plan["kv_decision"]["reason"]),
+        ("  source", plan["kv_decision"]["source"]),
+        ("max_model_len", f"{plan['max_model_len']:,} ({budget['max_model_len_fit']:,} fit)"),
+        ("max_num_seqs", f"{plan['max_num_seqs']:,}"),
+        ("KV memory", _cache(budget)),
+        ("KV tokens", f"{budget['kv_cache_tokens']:,} ({budget['kv_bytes_per_token']:,} B a token and GPU)"),
+        ("disk", _disk(plan)),
+        ("start", f"about {_duration(plan['load_seconds_expected'])}"),
+    ]
+    if "tensor_parallel_size" in args:
+        rows.insert(2, ("tensor parallel", str(args["tensor_parallel_size"])))
+    lines = []
+    for label, text in rows:
+        block = textwrap.wrap(text, width - LABEL) or [""]
+        lines += [f"{label if index == 0 else '':<{LABEL}}{part}" for index, part in enumerate(block)]
+    return lines
+
+
+def _gpus(plan: Mapping[str, Any]) -> str:
+    gpus = plan["gpus"]
+    if not gpus["count"]:
+        return "none (CPU)"
+    unused = gpus["count"] - gpus["used"]
+    text = f"{gpus['count']} x {gpus['name'] or 'unknown'}, {gpus['total_bytes'] / GIB:.1f} GiB"
+    return text + (f" ({unused} unused)" if unused > 0 else "")
+
+
+def _cache(budget: Mapping[str, Any]) -> str:
+    size = f"{budget['available_kv_cache_bytes'] / GIB:.2f} GiB a GPU, {budget['source']}"
+    ends = budget["available_kv_cache_bytes_range"]
+    if ends["low"] == ends["high"]:
+        return size
+    return f"{size} ({ends['low'] / GIB:.1f} to {ends['high'] / GIB:.1f})"
+
+
+def _disk(plan: Mapping[str, Any]) -> str:
+    text = f"{plan['bytes_total'] / 10**9:,.1f} GB, {plan['bytes_to_download'] / 10**9:,.1f} GB to download"
+    free = plan.get("disk_free_bytes")
+    return text if free is None else f"{text}, {free / 10**9:,.1f} GB free"
+
+
+def _duration(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 120 else f"{round(seconds / 60)} min"
+
+
+def _concurrency(budget: Mapping[str, Any]) -> list[str]:
+    """Requests at a time at several lengths."""
+    rows = budget["concurrency"]
+    lengths = "".join(f"{row['max_model_len']:>10,}" for row in rows[:6])
+    counts = "".join(f"{row['max_concurrency']:>10.2f}" for row in rows[:6])
+    return [f"{'tokens a request':<18}{lengths}", f"{'requests at once':<18}{counts}"]
+
+
+def _told(budget: Mapping[str, Any]) -> list[str]:
+    """Those of the budget's reasons that the table does not show."""
+    shown = ("Outside weights", "Recommended:", "max_num_seqs", "Remedy:", "Note:")
+    return [reason for reason in budget["reasons"] if reason.startswith(shown)]
