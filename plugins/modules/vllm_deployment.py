@@ -46,6 +46,11 @@ options:
     description: What the instance claims and runs; C(gpus), C(device), C(host), C(port), C(url), C(model), C(release), C(view).
     type: dict
     default: {}
+  replaces:
+    description: Instances that this one takes the place of. They are stopped for its start, removed when it is healthy, started again when it is not.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
 attributes:
@@ -117,9 +122,15 @@ def _present(options: dict[str, Any], places: Places, service: SystemdService, c
     environment = render_environment_file({**options["environment"], **options["secrets"]})
     deployment = Deployment(options["instance"], options["unit"], options["config"], environment, options["record"])
     found = difference(deployment, places, service.is_running(unit_name(options["instance"])))
-    seconds = apply(deployment, places, service) if found.restart and not check_mode else 0.0
+    outdated = [name for name in options["replaces"] if exists(name, places)]
+    seconds = 0.0
+    if found.restart and not check_mode:
+        seconds = apply(deployment, places, service, outdated)
+    elif not check_mode:
+        for name in outdated:
+            remove(name, places, service)
     return {
-        "changed": found.restart,
+        "changed": found.restart or bool(outdated),
         "restarted": found.restart,
         "seconds": seconds,
         "record": options["record"],
@@ -152,6 +163,7 @@ def main() -> None:
             "environment": {"type": "dict", "default": {}},
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "record": {"type": "dict", "default": {}},
+            "replaces": {"type": "list", "elements": "str", "default": []},
         },
         required_if=[("state", "present", ("unit", "config"))],
         supports_check_mode=True,

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, Protocol
@@ -131,22 +131,27 @@ def difference(deployment: Deployment, places: Places, running: bool) -> Differe
     return Difference("".join(before), "".join(after), not (same and running))
 
 
-def apply(deployment: Deployment, places: Places, service: Service) -> float:
+def apply(deployment: Deployment, places: Places, service: Service, replaces: Sequence[str] = ()) -> float:
     """Put the files in place, start, and keep the result as the good one; return the seconds until it was ready.
 
-    If it does not become healthy, the last good files are put back and started (or removed, when there were none), and
+    The instances that it ``replaces`` are stopped for the start and removed when it is healthy. If it does not become healthy, the last good files are put back and started (or removed, when there were none), and
     ``deploy_failed`` is raised with the cause, and with ``details.restored`` saying what runs now.
     """
     unit = unit_name(deployment.instance)
     live = places.live(deployment.instance)
     # What was deployed before but is not in the store (by hand, or a store that was lost) is worth going back to as well.
     fallback = _saved_files(places.saved(deployment.instance, "current")) or _live_files(live)
+    others = [unit_name(name) for name in replaces if service.is_running(unit_name(name))]
     try:
+        for other in others:
+            service.stop(other)
         _install(live, {name: deployment.files[name] for name in live})
         service.reload()
         seconds = service.start(unit)
     except VllmHostError as error:
         restored = _go_back(deployment.instance, fallback, places, service)
+        for other in others:
+            _start_again(other, service, restored)
         raise VllmHostError(
             "deploy_failed",
             f"{error.message} {restored['message']}",
@@ -157,6 +162,8 @@ def apply(deployment: Deployment, places: Places, service: Service) -> float:
         ) from error
     service.enable(unit)
     _promote(deployment, places)
+    for name in replaces:
+        remove(name, places, service)
     return seconds
 
 
@@ -258,6 +265,16 @@ def _go_back(instance: str, fallback: dict[str, Content], places: Places, servic
         "seconds": seconds,
         "message": "The last good deployment was put back and is healthy.",
     }
+
+
+def _start_again(unit: str, service: Service, restored: dict[str, Any]) -> None:
+    """Start an instance that was to be replaced, and say how that went in ``restored``."""
+    try:
+        service.start(unit)
+    except VllmHostError as error:
+        restored["message"] += f" {unit}, which was to be replaced, does not start again: {error.message}"
+    else:
+        restored["message"] += f" {unit}, which was to be replaced, runs again."
 
 
 def _promote(deployment: Deployment, places: Places) -> None:
