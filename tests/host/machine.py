@@ -92,7 +92,7 @@ class Host:
             f"-oUserKnownHostsFile={self.folder / 'known_hosts'}",
             "-oGlobalKnownHostsFile=none",
             "-oIdentitiesOnly=yes",
-            "-oServerAliveInterval=5",
+            "-oServerAliveInterval=30",
             f"-oControlPath={self.control_socket}",
         ]
 
@@ -276,7 +276,7 @@ def _start(host: Host) -> None:
     environment = {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"} if host.release != "bookworm" else {}
     start = {"argv": argv, "env": environment, "cgroups": host.cgroups}
     (folder / "start.json").write_text(json.dumps(start, indent=2) + "\n")
-    with (folder / "console.log").open("wb") as console:
+    with undivided(), (folder / "console.log").open("wb") as console:
         supervisor = subprocess.Popen(
             [sys.executable, "-I", Path(__file__).with_name("supervise.py"), folder],
             stdin=subprocess.DEVNULL,
@@ -285,9 +285,9 @@ def _start(host: Host) -> None:
             start_new_session=True,
             cwd="/",
         )
-    host.supervisor = supervisor.pid
-    host.supervisor_started = start_time(supervisor.pid)
-    host.record()
+        host.supervisor = supervisor.pid
+        host.supervisor_started = start_time(supervisor.pid)
+        host.record()
 
 
 def _wait_until_running(host: Host) -> None:
