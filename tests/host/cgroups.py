@@ -5,6 +5,7 @@ Works on machines with the first version of control groups, the second one, and 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def make(name: str, memory_bytes: int | None) -> list[Path]:
     if memory_bytes is not None:
         _limit_memory(made, memory_bytes)
     return list(made.values())
+
+
+def processes(recorded: list[Path]) -> set[int]:
+    """Numbers of all processes in the groups."""
+    found: set[int] = set()
+    for top in recorded:
+        for listing in top.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                found.update(int(word) for word in listing.read_text().split())
+    return found
 
 
 def remove(recorded: list[Path]) -> None:

@@ -322,16 +322,17 @@ def _leader(host: Host) -> int:
 
 
 def _kill(host: Host) -> None:
-    """Kill the supervisor, and with it (parent death signals) systemd-nspawn and the guest; wait for each."""
-    nspawns = children(host.supervisor) if is_alive(host.supervisor, host.supervisor_started) else []
-    family = [host.supervisor, *nspawns, *(leader for nspawn in nspawns for leader in children(nspawn))]
-    started = {pid: start_time(pid) for pid in family}
-    started[host.supervisor] = host.supervisor_started
-    for pid in family:
-        if not kill_and_wait(pid, started[pid]):
-            raise HostError(
-                f"process {pid} of {host.name} does not end; nothing was removed. Try again, or look at it first"
-            )
+    """Kill the supervisor, so that nothing starts again, then all that is in the host's control groups; wait for each."""
+    groups = [Path(folder) for folder in host.cgroups]
+    running = {host.supervisor: host.supervisor_started}
+    while running:
+        for pid, started in running.items():
+            if not kill_and_wait(pid, started):
+                raise HostError(
+                    f"process {pid} of {host.name} does not end; nothing was removed. Try again, or look at it first"
+                )
+        # Not only systemd-nspawn and its children: a guest outlives an nspawn that was killed.
+        running = {pid: started for pid in cgroups.processes(groups) if (started := start_time(pid))}
 
 
 def _unmount(root: Path) -> None:

@@ -1,6 +1,6 @@
 """The process behind a running test host: starts systemd-nspawn and starts it again when the guest reboots.
 
-Run as `supervise.py FOLDER`; ends when the guest powers off. Killing this process kills the guest with it.
+Run as `supervise.py FOLDER`, detached; ends when the guest powers off. Killing this process kills the guest with it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(folder: Path) -> int:
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # whoever started us may have held signals back
     start = json.loads((folder / "start.json").read_text())
     libc = ctypes.CDLL(None, use_errno=True)
 
