@@ -93,7 +93,8 @@ def reasons(budget: Budget, length: int, sequences: SequencesAdvice, ways: list[
         )
     if length:
         at = budget.capacity_at(length).max_concurrency
-        lines.append(f"Recommended: {length:,} tokens ({at:.2f} at a time), {LENGTH_RULE}.")
+        why = "all that the model knows" if length == own else LENGTH_RULE
+        lines.append(f"Recommended: {length:,} tokens ({at:.2f} at a time), {why}.")
     if sequences.gained_bytes > 0:
         lines.append(
             f"max_num_seqs {sequences.recommended} instead of {sequences.current} would give back {_gib(sequences.gained_bytes)} of a GPU."

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The gpuhost.vllm developers
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A plan in lines of text: at most 80 columns, no colour, only ASCII, so that every terminal and log shows it."""
+"""A plan in lines of text: 72 columns, which leaves room for Ansible's own indent on a terminal of 80; no colour, only ASCII."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 GIB = 2**30
-WIDTH = 78
-LABEL = 20
-BAR = 56
+WIDTH = 72
+LABEL = 17
+BAR = 60
 
 
 def render_plan(plan: Mapping[str, Any], width: int = WIDTH) -> list[str]:
@@ -80,8 +80,8 @@ def _table(plan: Mapping[str, Any], width: int) -> list[str]:
             "KV cache",
             f"{plan['kv_cache_dtype']}, checkpoint {plan['checkpoint_state']} (policy {plan['kv_decision']['policy']})",
         ),
-        ("  because", plan["kv_decision"]["reason"]),
-        ("  source", plan["kv_decision"]["source"]),
+        ("because", plan["kv_decision"]["reason"]),
+        ("source", plan["kv_decision"]["source"]),
         ("max_model_len", f"{plan['max_model_len']:,} ({budget['max_model_len_fit']:,} fit)"),
         ("max_num_seqs", f"{plan['max_num_seqs']:,}"),
         ("KV memory", _cache(budget)),
@@ -116,9 +116,14 @@ def _cache(budget: Mapping[str, Any]) -> str:
 
 
 def _disk(plan: Mapping[str, Any]) -> str:
-    text = f"{plan['bytes_total'] / 10**9:,.1f} GB, {plan['bytes_to_download'] / 10**9:,.1f} GB to download"
+    text = f"{_size(plan['bytes_total'])}, {_size(plan['bytes_to_download'])} to download"
     free = plan.get("disk_free_bytes")
-    return text if free is None else f"{text}, {free / 10**9:,.1f} GB free"
+    return text if free is None else f"{text}, {_size(free)} free"
+
+
+def _size(size: int) -> str:
+    """Disks and downloads are sold in powers of ten."""
+    return f"{size / 10**9:,.1f} GB" if size >= 10**9 else f"{size / 10**6:,.1f} MB"
 
 
 def _duration(seconds: int) -> str:
@@ -127,10 +132,10 @@ def _duration(seconds: int) -> str:
 
 def _concurrency(budget: Mapping[str, Any]) -> list[str]:
     """Requests at a time at several lengths."""
-    rows = budget["concurrency"]
-    lengths = "".join(f"{row['max_model_len']:>10,}" for row in rows[:6])
-    counts = "".join(f"{row['max_concurrency']:>10.2f}" for row in rows[:6])
-    return [f"{'tokens a request':<18}{lengths}", f"{'requests at once':<18}{counts}"]
+    rows = budget["concurrency"][-6:]
+    lengths = "".join(f"{row['max_model_len']:>9,}" for row in rows)
+    counts = "".join(f"{row['max_concurrency']:>9.2f}" for row in rows)
+    return [f"{'tokens a request':<16}{lengths}", f"{'requests at once':<16}{counts}"]
 
 
 def _told(budget: Mapping[str, Any]) -> list[str]:
