@@ -293,7 +293,8 @@ def _fetch_all(
                 for file in files:
                     _record(snapshot, plan, file, progress)
         except VllmHostError as error:
-            failed[first.path] = error
+            # Without its traceback, which would keep the file's buffer.
+            failed[first.path] = VllmHostError(error.code, error.message, **error.details)
             if error.code in FATAL:
                 hub.gate.stopped.set()
 

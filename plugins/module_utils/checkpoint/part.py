@@ -15,6 +15,7 @@ import errno
 import fcntl
 import mmap
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from .manifest import sync_folder
 
 BLOCK = 4096  # alignment that O_DIRECT needs on every disk in use
 BUFFER_BYTES = 8 << 20
+LONGEST_IN_MEMORY_S = 0.5  # bounds what a kill can lose over a slow line
 FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 NO_SUPPORT = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -41,10 +43,11 @@ class PartFile:
         self.size = size
         self._fresh = hasher.copy
         self._hasher = hasher
-        self._buffer = mmap.mmap(-1, max(BLOCK, min(BUFFER_BYTES, -(-size // BLOCK) * BLOCK)))
-        self._view = memoryview(self._buffer)
+        # Anonymous memory begins at a page, as O_DIRECT needs it.
+        self._view = memoryview(mmap.mmap(-1, max(BLOCK, min(BUFFER_BYTES, -(-size // BLOCK) * BLOCK))))
         self._filled = 0
         self._written = 0
+        self._flushed_at = 0.0
         self._descriptor = -1
 
     def __enter__(self) -> PartFile:
@@ -70,8 +73,6 @@ class PartFile:
             pass  # a full disk: what was written before is kept
         finally:
             os.close(self._descriptor)
-            self._view.release()
-            self._buffer.close()
 
     @property
     def offset(self) -> int:
@@ -96,6 +97,8 @@ class PartFile:
             pending = pending[count:]
             if self._filled == len(self._view):
                 self._flush(whole_blocks=False)
+        if self._filled > BLOCK and time.monotonic() - self._flushed_at > LONGEST_IN_MEMORY_S:
+            self._flush(whole_blocks=True)
 
     def start_again(self) -> None:
         """Forget everything that was received."""
@@ -145,14 +148,17 @@ class PartFile:
                 raise OSError(number, os.strerror(number), str(self.path))
 
     def _flush(self, whole_blocks: bool) -> None:
-        """Hash and write the buffer; with ``whole_blocks`` drop an incomplete last block instead of writing it."""
+        """Hash and write the buffer; with ``whole_blocks`` an incomplete last block stays in it."""
+        self._flushed_at = time.monotonic()
         count = self._filled // BLOCK * BLOCK if whole_blocks else self._filled
         done = 0
         while done < count:
             done += self._pwrite(self._view[done:count], self._written + done)
         self._hasher.update(self._view[:count])
         self._written += count
-        self._filled = 0
+        self._filled -= count
+        if self._filled:
+            self._view[: self._filled] = bytes(self._view[count : count + self._filled])
 
     def _pwrite(self, view: memoryview, offset: int) -> int:
         aligned = len(view) // BLOCK * BLOCK

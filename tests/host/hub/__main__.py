@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.host import paths
+from tests.host.background import Background
 
 from .control import Control
 from .server import Hub
@@ -27,7 +28,19 @@ def main() -> None:
     parser.add_argument("--gated", action="append", default=[], metavar="REPOSITORY=USER,…")
     parser.add_argument("--page-size", type=int, default=1000)
     parser.add_argument("--url-lifetime", type=float, default=3600.0, metavar="SECONDS")
+    parser.add_argument("--background", metavar="NAME", help="return as soon as it serves; --stop NAME ends it")
+    parser.add_argument("--stop", metavar="NAME")
     options = parser.parse_args()
+    if options.stop:
+        Background(options.stop).stop()
+        return
+    if options.background:
+        words = [word for word in sys.argv[1:] if word not in ("--background", f"--background={options.background}")]
+        if options.background in words:
+            words.remove(options.background)
+        command = [sys.executable, "-m", "tests.host.hub", *words]
+        Background(options.background).ensure(command, ready="hub: ready")
+        return
 
     hub = Hub(options.root, options.listen, page_size=options.page_size, url_lifetime_s=options.url_lifetime)
     hub.tokens = dict(pair.split("=", 1) for pair in options.token)
@@ -45,6 +58,7 @@ def main() -> None:
         print(f"hub: {hub.endpoint} serves {options.root}", flush=True)
         if control:
             print(f"hub: control at {control.url}", flush=True)
+        print("hub: ready", flush=True)
         signal.pause()
 
 
