@@ -23,8 +23,24 @@ class MlaFp8Row(NamedTuple):
     source: str
 
 
-SHARED_MEMORY_LIMIT_SM12X_BYTES = 101_376
-"""Opt-in shared memory of a block on compute capability 12.x (CUDA C programming guide; vllm #53748 on hardware)."""
+SHARED_MEMORY_LIMIT_BYTES = {
+    (7, 5): 65_536,
+    (8, 0): 166_912,
+    (8, 6): 101_376,
+    (8, 7): 166_912,
+    (8, 9): 101_376,
+    (9, 0): 232_448,
+    (10, 0): 232_448,
+    (10, 3): 232_448,
+    (12, 0): 101_376,
+    (12, 1): 101_376,
+}
+"""Opt-in shared memory of a block by compute capability, what CUDA reports as sharedMemPerBlockOptin.
+
+Source: CUDA C++ programming guide, technical specifications per compute capability (64, 99, 163 or 227 KiB); 12.x also
+vllm #53748 on an RTX PRO 6000 and a GB10.
+"""
+SHARED_MEMORY_LIMIT_SM12X_BYTES = SHARED_MEMORY_LIMIT_BYTES[12, 0]
 
 _COMPILED = "kernel of vLLM's own wheel compiled for sm_120 with Triton 3.6.0 (ran)"
 
