@@ -114,7 +114,7 @@ The demo, after {seconds:.0f} s
   question            {QUESTION}
   answer              {_ask()}
   speed               {report["probe"]["tokens_per_second"]:.1f} tokens/s, first token after {report["probe"]["time_to_first_token_s"]:.2f} s
-  report              {INVENTORY.relative_to(paths.CHECKOUT)}/reports/demo/latest.html
+  report              {INVENTORY.relative_to(paths.CHECKOUT)}/reports/demo/demo/latest.html
 
   log in              tests/host/testhost login {HOST}
   again               make demo (changes nothing); make demo-down (removes everything)""")
