@@ -24,30 +24,24 @@ from typing import Any, Optional
 from ..errors import VllmHostError
 from . import kv_policy_data as data
 from .kv_dtypes import check_kv_cache_dtype, is_quantized
-from .kv_policy_data import MlaFp8Row
-from .releases import parse_version
+from .kv_failures import (
+    SIXTEEN_BIT,
+    Deployment,
+    Ground,
+    ProbeResult,
+    dcp_failure,
+    known_failure,
+    old_gpu_failure,
+    row_for,
+    sm12x_failure,
+    sm12x_ground,
+)
 
 POLICIES = ("auto", "keep", "strip")
 ATTENTION_KINDS = ("mla", "dsa", "other")
 DEVICES = ("cuda", "cpu")
-SIXTEEN_BIT = ("float16", "bfloat16")
 
-
-@dataclass(frozen=True)
-class ProbeResult:
-    """What compiling the installed kernel said (see kv_kernel_probe).
-
-    Attributes:
-        verdict: ``fits``, ``does_not_fit`` or ``cannot_tell``.
-        shared_memory_bytes: what the kernel asks for with an FP8 cache, None if it is not known.
-        limit_bytes: what the device offers to a block, None if it is not known.
-        detail: why, in words.
-    """
-
-    verdict: str
-    shared_memory_bytes: Optional[int] = None
-    limit_bytes: Optional[int] = None
-    detail: str = ""
+__all__ = ["KvDecision", "ProbeResult", "decide", "wants_probe"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class KvDecision:
         reason: why, in one sentence.
         source: where that is known from.
         warnings: what a user should know although it was decided.
-        probe_useful: a probe of the installed kernel could still change this decision.
+        probe_useful: the release is not in the table: a probe of its kernel would settle the question.
     """
 
     policy: str
@@ -74,50 +68,6 @@ class KvDecision:
 
     def as_result(self) -> dict[str, Any]:
         return {**asdict(self), "warnings": list(self.warnings)}
-
-
-@dataclass(frozen=True)
-class _Ground:
-    """A statement, where it is known from, and whether a probe could overturn it."""
-
-    text: str
-    source: str
-    probe_useful: bool = False
-
-
-@dataclass(frozen=True)
-class _Deployment:
-    """The facts of one deployment, checked."""
-
-    attention: str
-    capability: Optional[tuple[int, int]]
-    cuda: bool
-    vllm: str
-    declared: Optional[str]
-    dcp: int
-    model_dtype: Optional[str]
-    probe: Optional[ProbeResult]
-
-    @property
-    def on_sm12x(self) -> bool:
-        return self.cuda and self.capability is not None and self.capability[0] == 12
-
-    def older_than(self, release: str) -> bool:
-        version = _version_or_none(self.vllm)
-        return version is not None and version < parse_version(release)
-
-    @property
-    def sixteen_bit(self) -> str:
-        """The 16-bit value that this vLLM takes; ``auto`` where only a silent checkpoint can say it."""
-        explicit_works = not (self.cuda and self.older_than(data.EXPLICIT_16_BIT_FROM))
-        return self.model_dtype if self.model_dtype in SIXTEEN_BIT and explicit_works else "auto"
-
-    @property
-    def as_shipped(self) -> str:
-        """The dtype that the checkpoint means, said aloud."""
-        if self.declared:
-            return self.declared
-        return self.sixteen_bit if self.attention == "mla" else "auto"
 
 
 def decide(
@@ -161,7 +111,7 @@ def decide(
     _require_one_of("device", device, DEVICES)
     chosen = check_kv_cache_dtype(args.get("kv_cache_dtype") or "auto")
     declared = check_kv_cache_dtype(checkpoint_kv_dtype or "auto")
-    deployment = _Deployment(
+    deployment = Deployment(
         attention=attention,
         capability=_capability(compute_capability),
         cuda=device == "cuda",
@@ -180,9 +130,36 @@ def decide(
     return _decide_auto(deployment)
 
 
-def _obey_dtype(policy: str, chosen: str, deployment: _Deployment, force: bool) -> KvDecision:
+def wants_probe(
+    *,
+    attention: str,
+    compute_capability: Optional[str],
+    device: str,
+    vllm_version: str,
+    checkpoint_kv_dtype: Optional[str],
+    engine_args: Optional[dict[str, Any]] = None,
+    always: bool = False,
+) -> bool:
+    """Whether ``decide`` would look at a probe of the installed kernel.
+
+    Args:
+        always: on request, also for a release that the table knows.
+
+    Others: as for ``decide``.
+    """
+    args = {str(name).replace("-", "_"): value for name, value in (engine_args or {}).items()}
+    chosen = check_kv_cache_dtype(args.get("kv_cache_dtype") or "auto")
+    dtype = check_kv_cache_dtype(checkpoint_kv_dtype or "auto") if chosen == "auto" else chosen
+    capability = _capability(compute_capability)
+    if attention != "mla" or device != "cuda" or capability is None or capability[0] != 12 or not is_quantized(dtype):
+        return False
+    row, row_note = row_for(vllm_version)
+    return row.verdict != "not_implemented" and dtype in data.MLA_DTYPES_ON_SM12X and (always or bool(row_note))
+
+
+def _obey_dtype(policy: str, chosen: str, deployment: Deployment, force: bool) -> KvDecision:
     """The user named the dtype: his word, unless it is known to fail."""
-    failure = _known_failure(chosen, deployment)
+    failure = known_failure(chosen, deployment)
     warnings = _refuse_or_warn(f"kv_cache_dtype {chosen}", failure, force)
     wants_strip = policy == "strip" or (
         policy == "auto" and not is_quantized(chosen) and deployment.declared is not None
@@ -197,9 +174,9 @@ def _obey_dtype(policy: str, chosen: str, deployment: _Deployment, force: bool) 
     )
 
 
-def _obey_keep(deployment: _Deployment, force: bool) -> KvDecision:
+def _obey_keep(deployment: Deployment, force: bool) -> KvDecision:
     dtype = deployment.as_shipped
-    failure = _known_failure(dtype, deployment)
+    failure = known_failure(dtype, deployment)
     return KvDecision(
         policy="keep",
         checkpoint_state="original",
@@ -210,9 +187,9 @@ def _obey_keep(deployment: _Deployment, force: bool) -> KvDecision:
     )
 
 
-def _obey_strip(deployment: _Deployment, force: bool) -> KvDecision:
+def _obey_strip(deployment: Deployment, force: bool) -> KvDecision:
     if _must_stay_original(deployment):
-        never = _Ground(
+        never = Ground(
             "a DSA model on compute capability 12.x serves only from its own quantized cache",
             data.DSA_DTYPES_ON_SM12X_SOURCE,
         )
@@ -229,16 +206,16 @@ def _obey_strip(deployment: _Deployment, force: bool) -> KvDecision:
     )
 
 
-def _decide_auto(deployment: _Deployment) -> KvDecision:
+def _decide_auto(deployment: Deployment) -> KvDecision:
     if deployment.attention == "dsa":
         return _as_shipped(
-            deployment, _Ground("a DSA model is served as shipped", data.DSA_DTYPES_ON_SM12X_SOURCE), warnings=()
+            deployment, Ground("a DSA model is served as shipped", data.DSA_DTYPES_ON_SM12X_SOURCE), warnings=()
         )
     if deployment.attention != "mla" or deployment.declared is None:
         text = "nothing is declared" if deployment.declared is None else "this kind of attention works as shipped"
-        return _as_shipped(deployment, _Ground(text, "kv-policy: any other architecture or GPU"), warnings=())
-    failure = _dcp_failure(deployment) or (
-        _sm12x_failure(deployment.declared, deployment) if deployment.on_sm12x else None
+        return _as_shipped(deployment, Ground(text, "kv-policy: any other architecture or GPU"), warnings=())
+    failure = dcp_failure(deployment) or (
+        sm12x_failure(deployment.declared, deployment) if deployment.on_sm12x else None
     )
     if failure:
         return KvDecision(
@@ -251,16 +228,16 @@ def _decide_auto(deployment: _Deployment) -> KvDecision:
             probe_useful=failure.probe_useful,
         )
     if deployment.on_sm12x:
-        return _as_shipped(deployment, _sm12x_row_ground(deployment), warnings=())
-    old_gpu = _old_gpu_failure(deployment.declared, deployment)
+        return _as_shipped(deployment, sm12x_ground(deployment), warnings=())
+    old_gpu = old_gpu_failure(deployment.declared, deployment)
     return _as_shipped(
         deployment,
-        _Ground("dense MLA works as shipped on this device", "kv-policy: any other architecture or GPU"),
+        Ground("dense MLA works as shipped on this device", "kv-policy: any other architecture or GPU"),
         warnings=(f"{old_gpu.text} ({old_gpu.source})",) if old_gpu else (),
     )
 
 
-def _as_shipped(deployment: _Deployment, ground: _Ground, warnings: tuple[str, ...]) -> KvDecision:
+def _as_shipped(deployment: Deployment, ground: Ground, warnings: tuple[str, ...]) -> KvDecision:
     return KvDecision(
         policy="auto",
         checkpoint_state="original",
@@ -272,127 +249,11 @@ def _as_shipped(deployment: _Deployment, ground: _Ground, warnings: tuple[str, .
     )
 
 
-def _known_failure(dtype: str, deployment: _Deployment) -> Optional[_Ground]:
-    """Why this dtype is known to fail here, None when nothing is known against it."""
-    if dtype == "auto":
-        return None
-    if deployment.attention == "dsa":
-        if deployment.on_sm12x and dtype not in data.DSA_DTYPES_ON_SM12X:
-            allowed = ", ".join(data.DSA_DTYPES_ON_SM12X)
-            return _Ground(
-                f"a DSA model on compute capability 12.x takes only {allowed}", data.DSA_DTYPES_ON_SM12X_SOURCE
-            )
-        return None
-    if not is_quantized(dtype):
-        return _sixteen_bit_failure(dtype, deployment)
-    if deployment.attention != "mla":
-        return None
-    return (
-        _dcp_failure(deployment)
-        or (_sm12x_failure(dtype, deployment) if deployment.on_sm12x else None)
-        or _old_gpu_failure(dtype, deployment)
-    )
-
-
-def _sixteen_bit_failure(dtype: str, deployment: _Deployment) -> Optional[_Ground]:
-    if deployment.model_dtype in SIXTEEN_BIT and dtype != deployment.model_dtype:
-        return _Ground(
-            f"a {dtype} cache under a {deployment.model_dtype} model answers nonsense without an error",
-            data.MISMATCHED_16_BIT_SOURCE,
-        )
-    if deployment.cuda and deployment.older_than(data.EXPLICIT_16_BIT_FROM):
-        return _Ground(
-            f"vLLM {deployment.vllm} cannot write a cache whose type is named {dtype} (leave kv_cache_dtype out and set the"
-            " policy strip)",
-            data.EXPLICIT_16_BIT_SOURCE,
-        )
-    return None
-
-
-def _dcp_failure(deployment: _Deployment) -> Optional[_Ground]:
-    if deployment.dcp > 1 and deployment.older_than(data.MLA_FP8_DCP_WORKS_FROM):
-        return _Ground(
-            f"decode context parallel ({deployment.dcp}) with a quantized MLA cache works only from vLLM"
-            f" {data.MLA_FP8_DCP_WORKS_FROM}, not in {deployment.vllm}",
-            data.MLA_FP8_DCP_SOURCE,
-        )
-    return None
-
-
-def _old_gpu_failure(dtype: str, deployment: _Deployment) -> Optional[_Ground]:
-    if deployment.cuda and deployment.capability and deployment.capability < data.MLA_FP8_LOWEST_CAPABILITY:
-        needed = ".".join(str(part) for part in data.MLA_FP8_LOWEST_CAPABILITY)
-        return _Ground(
-            f"an MLA cache in {dtype} needs compute capability {needed} or newer", data.MLA_FP8_LOWEST_CAPABILITY_SOURCE
-        )
-    return None
-
-
-def _sm12x_failure(dtype: str, deployment: _Deployment) -> Optional[_Ground]:
-    """Why TRITON_MLA, the only dense MLA backend on compute capability 12.x, cannot keep its cache in this dtype."""
-    if dtype not in data.MLA_DTYPES_ON_SM12X:
-        return _Ground(
-            f"TRITON_MLA, the only dense MLA backend on compute capability 12.x, has no {dtype}",
-            data.MLA_DTYPES_ON_SM12X_SOURCE,
-        )
-    row, row_note = _row_for(deployment.vllm)
-    if row.verdict == "not_implemented":
-        return _Ground(f"TRITON_MLA of vLLM {row.vllm} has no FP8 cache{row_note}", row.source)
-    probe = deployment.probe
-    if probe is not None and probe.verdict == "does_not_fit":
-        return _Ground(f"the installed decode kernel does not fit ({_sizes(probe)})", "probe of the installed kernel")
-    if probe is not None and probe.verdict == "fits":
-        return None
-    if row.verdict == "does_not_fit":
-        unclear = f"; the probe cannot tell: {probe.detail}" if probe is not None else ""
-        return _Ground(
-            f"the decode kernel of vLLM {row.vllm} wants {row.shared_memory_bytes:,} B of shared memory, the GPU has"
-            f" {data.SHARED_MEMORY_LIMIT_SM12X_BYTES:,} B{row_note}{unclear}",
-            row.source,
-            probe_useful=probe is None,
-        )
-    return None
-
-
-def _sm12x_row_ground(deployment: _Deployment) -> _Ground:
-    """Why FP8 was left alone on compute capability 12.x."""
-    if deployment.probe is not None and deployment.probe.verdict == "fits":
-        return _Ground(
-            f"the installed decode kernel fits ({_sizes(deployment.probe)})", "probe of the installed kernel"
-        )
-    row, row_note = _row_for(deployment.vllm)
-    return _Ground(
-        f"the decode kernel of vLLM {row.vllm} fits with {row.shared_memory_bytes:,} B of shared memory{row_note}",
-        row.source,
-        probe_useful=bool(row_note) and deployment.probe is None,
-    )
-
-
-def _row_for(vllm_version: str) -> tuple[MlaFp8Row, str]:
-    """The row of a release, else of the nearest older one, and the words that say which was taken.
-
-    A pre-release or development build counts as the release that it leads to: its kernels are nearer to that one. What is
-    no version counts as the newest row, and what is older than the oldest as the oldest: both say 16 bit.
-    """
-    rows = data.TRITON_MLA_FP8_ON_SM12X
-    plain = vllm_version.split("+", maxsplit=1)[0].lstrip("v") if isinstance(vllm_version, str) else ""
-    for row in rows:
-        if row.vllm == plain:
-            return row, ""
-    version = _version_or_none(vllm_version)
-    if version is None:
-        return rows[-1], f" (version {vllm_version!r} is not known; judged by the newest row, {rows[-1].vllm})"
-    older = [row for row in rows if parse_version(row.vllm) <= version]
-    if not older:
-        return rows[0], f" (judged for {vllm_version} by the oldest row, {rows[0].vllm})"
-    return older[-1], f" (judged for {vllm_version} by the nearest older row, {older[-1].vllm})"
-
-
-def _must_stay_original(deployment: _Deployment) -> bool:
+def _must_stay_original(deployment: Deployment) -> bool:
     return deployment.attention == "dsa" and deployment.on_sm12x
 
 
-def _refuse_or_warn(choice: str, failure: Optional[_Ground], force: bool) -> tuple[str, ...]:
+def _refuse_or_warn(choice: str, failure: Optional[Ground], force: bool) -> tuple[str, ...]:
     if failure is None:
         return ()
     if force:
@@ -408,7 +269,7 @@ def _refuse_or_warn(choice: str, failure: Optional[_Ground], force: bool) -> tup
     )
 
 
-def _sixteen_bit_warnings(deployment: _Deployment) -> tuple[str, ...]:
+def _sixteen_bit_warnings(deployment: Deployment) -> tuple[str, ...]:
     if deployment.sixteen_bit != "auto":
         return ()
     if deployment.model_dtype in SIXTEEN_BIT:
@@ -422,18 +283,12 @@ def _sixteen_bit_warnings(deployment: _Deployment) -> tuple[str, ...]:
     )
 
 
-def _declaration(deployment: _Deployment) -> str:
+def _declaration(deployment: Deployment) -> str:
     return (
         f"the checkpoint declares {deployment.declared}"
         if deployment.declared
         else "the checkpoint declares no cache type"
     )
-
-
-def _sizes(probe: ProbeResult) -> str:
-    if probe.shared_memory_bytes is None or probe.limit_bytes is None:
-        return probe.detail or "sizes not known"
-    return f"{probe.shared_memory_bytes:,} B of {probe.limit_bytes:,} B shared memory"
 
 
 def _model_dtype(chosen: Any, model_dtype: Optional[str]) -> Optional[str]:
@@ -457,13 +312,6 @@ def _capability(text: Optional[str]) -> Optional[tuple[int, int]]:
             found=str(text),
         )
     return int(major), int(minor or 0)
-
-
-def _version_or_none(text: str) -> Optional[tuple[int, int, int]]:
-    try:
-        return parse_version(text)
-    except VllmHostError:
-        return None
 
 
 def _require_one_of(key: str, found: Any, allowed: tuple[str, ...]) -> None:
