@@ -197,8 +197,12 @@ TEXT_CONFIGS: dict[str, tuple[str, str]] = {
 
 #: model_type -> common name of a key -> the name that this model's config.json uses (attribute_map of the class).
 KEY_ALIASES: dict[str, dict[str, str]] = {
+    "bloom": {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
     "dbrx": {"num_attention_heads": "n_heads", "hidden_size": "d_model", "num_hidden_layers": "n_layers", "max_position_embeddings": "max_seq_len"},
     "glm4_moe_lite": {"head_dim": "qk_rope_head_dim"},
+    "gpt2": {"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    "gpt_bigcode": {"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    "gptj": {"max_position_embeddings": "n_positions", "hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
     "inkling_text": {"sliding_window": "sliding_window_size"},
     "jetmoe": {"head_dim": "kv_channels"},
     "kimi_linear": {"max_position_embeddings": "model_max_length"},

@@ -15,9 +15,12 @@ from typing import Optional
 from ..errors import VllmHostError
 from .engine_args import EngineArgs
 from .model_config import ModelConfig, derive_max_model_len
+from .recurrent_state import keeps_every_block
 from .releases import Release
 
 GIB = 1024**3
+#: Length of a model whose configuration does not limit it (config/model.py).
+DEFAULT_MAX_MODEL_LEN = 2048
 #: Methods of speculation with which vLLM keeps asynchronous scheduling (config/vllm.py of 0.32.0).
 _ASYNC_METHODS = ("eagle", "eagle3", "mtp", "deepseek_mtp", "ngram_gpu", "draft_model", "dspark", "dflash")
 
@@ -53,6 +56,7 @@ class Scheduling:
         max_in_flight_tokens: tokens that windows keep besides (batches in flight since 0.28).
         max_num_encoder_input_tokens: of encoder-decoder models.
         enable_prefix_caching, disable_hybrid_kv_cache_manager: as resolved.
+        mamba_cache_mode: how recurrent states are kept (``none``, ``align``, ``all``).
         speculative_method, num_speculative_tokens: None and 0 without speculation.
         num_gpu_blocks_override: replaces the number of blocks, None if not given.
         gpu_memory_utilization: the share of the GPU's memory that vLLM takes.
@@ -73,6 +77,7 @@ class Scheduling:
     max_num_encoder_input_tokens: int
     enable_prefix_caching: bool
     disable_hybrid_kv_cache_manager: bool
+    mamba_cache_mode: str
     speculative_method: Optional[str]
     num_speculative_tokens: int
     num_gpu_blocks_override: Optional[int]
@@ -88,7 +93,7 @@ class Engine(Scheduling):
         kv_cache_dtype: as vLLM prints it (``auto`` stays ``auto`` on a 16-bit cache; ``fp8_ds_mla`` after the backend's
             choice).
         block_size: tokens of one block of the attention layers.
-        mamba_block_size, mamba_page_size_padded, mamba_cache_mode: with a recurrent state, else None and ``none``.
+        mamba_block_size, mamba_page_size_padded: with a recurrent state, else None.
         attention_backends: names of the backends that vLLM would choose.
     """
 
@@ -98,19 +103,35 @@ class Engine(Scheduling):
     block_size: int
     mamba_block_size: Optional[int]
     mamba_page_size_padded: Optional[int]
-    mamba_cache_mode: str
     attention_backends: tuple[str, ...]
 
 
-def default_batch(gpu: Gpu, world_size: int) -> tuple[int, int]:
+@dataclass(frozen=True)
+class ModelTraits:
+    """What the layers of a model mean for the scheduler.
+
+    Attributes:
+        has_attention: any layer keeps keys and values; has_chunks: in chunks.
+        recurrent: kinds of recurrent states.
+        encoder_decoder: it has cross attention.
+    """
+
+    has_attention: bool = True
+    has_chunks: bool = False
+    recurrent: tuple[str, ...] = ()
+    encoder_decoder: bool = False
+
+
+def default_batch(gpu: Gpu, world_size: int, big_gpu_tier: bool = True) -> tuple[int, int]:
     """vLLM's default max_num_batched_tokens and max_num_seqs for an API server (engine/arg_utils.py).
 
     Args:
         world_size: TP x PP, by which the CPU's defaults grow.
+        big_gpu_tier: the release has larger defaults from 160 GiB on.
     """
     if gpu.device == "cpu":
         return 2048 * world_size, 128 * world_size
-    if gpu.total_bytes >= 160 * GIB:
+    if gpu.total_bytes >= 160 * GIB and big_gpu_tier:
         return 16384, 1024
     # Without a name, compute capability 8.0 with so much memory can only be an A100.
     is_a100 = "a100" in gpu.name.lower() if gpu.name else gpu.compute_capability == (8, 0)
@@ -163,10 +184,13 @@ def _check_parallel(model: ModelConfig, tensor: int, context: int, has_attention
 def _max_model_len(model: ModelConfig, args: EngineArgs, env: Mapping[str, str]) -> tuple[int, int]:
     """The length to serve and the model's own."""
     own = derive_max_model_len(model)
-    if str(args.get("max_model_len")).strip() in ("None", "-1", "auto"):
+    given = str(args.get("max_model_len")).strip() not in ("None", "-1", "auto")
+    asked = args.integer("max_model_len") if given else None
+    if own is None:
+        length = asked or DEFAULT_MAX_MODEL_LEN
+        return length, length
+    if asked is None:
         return own, own
-    asked = args.integer("max_model_len")
-    assert asked is not None
     if asked > own and str(env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0")) not in ("1", "true", "True"):
         limit = model.text.get("model_max_length")
         if not isinstance(limit, (int, float)) or asked > limit:
@@ -180,19 +204,32 @@ def _max_model_len(model: ModelConfig, args: EngineArgs, env: Mapping[str, str])
     return asked, own
 
 
+def _mamba_cache_mode(args: EngineArgs, release: Release, traits: ModelTraits, prefix_caching: bool) -> str:
+    """How recurrent states are kept; without prefix caching always one a request (models/config.py)."""
+    if not traits.recurrent or not prefix_caching:
+        return "none"
+    mode = args.text("mamba_cache_mode", "none")
+    if mode not in ("none", "align", "all"):
+        raise VllmHostError(
+            "bad_engine_args",
+            f"mamba_cache_mode must be align, all or none, not {mode!r}.",
+            key="mamba_cache_mode",
+            found=mode,
+        )
+    mode = release.mamba_mode if mode == "none" else mode
+    can_keep_all = release.mamba_mode == "all" and all(keeps_every_block(kind) for kind in traits.recurrent)
+    return mode if can_keep_all else "align"
+
+
 def resolve_scheduling(
     model: ModelConfig,
     args: EngineArgs,
     env: Mapping[str, str],
     gpu: Gpu,
     release: Release,
-    has_chunks: bool,
-    has_attention: bool,
+    traits: ModelTraits,
 ) -> Scheduling:
     """Parallelism, lengths, scheduler and cache switches.
-
-    Args:
-        has_chunks: the model has chunked attention; has_attention: it has attention at all.
 
     Raises:
         VllmHostError: ``bad_engine_args`` for wrong types, sizes that do not divide, lengths beyond the model's.
@@ -201,15 +238,16 @@ def resolve_scheduling(
     pipeline = args.integer("pipeline_parallel_size", 1) or 1
     data = args.integer("data_parallel_size", 1) or 1
     context = args.integer("decode_context_parallel_size", 1) or 1
-    _check_parallel(model, tensor, context, has_attention)
+    _check_parallel(model, tensor, context, traits.has_attention)
     max_model_len, own = _max_model_len(model, args, env)
-    default_tokens, default_seqs = default_batch(gpu, tensor * pipeline)
+    default_tokens, default_seqs = default_batch(gpu, tensor * pipeline, release.big_gpu_tier)
     factor = 2 if args.text("performance_mode", "") == "throughput" else 1
     max_num_seqs = args.integer("max_num_seqs") or default_seqs * factor
     tokens = args.integer("max_num_batched_tokens")
     if tokens is None:
         tokens = default_tokens * factor
-        if args.flag("enable_chunked_prefill") is False:
+        chunked = args.flag("enable_chunked_prefill")
+        if chunked is False or (chunked is None and traits.encoder_decoder):
             tokens = max(tokens, max_model_len)
         tokens = min(tokens, max_num_seqs * max_model_len)
     speculative = args.mapping("speculative_config") or {}
@@ -227,15 +265,16 @@ def resolve_scheduling(
         elif pipeline == 1:
             batches = 2
     prefix = args.flag("enable_prefix_caching")
-    prefix = True if prefix is None else prefix
+    if prefix is None:
+        prefix = not traits.encoder_decoder
+        if traits.recurrent:
+            prefix = traits.has_attention and release.hybrid_prefix_caching
     if gpu.device == "cpu" and model.is_mla:
         # The CPU's MLA backend forces both off (platforms/cpu.py).
         prefix = False
         tokens = max(max_model_len, 2048)
     no_hybrid = args.flag("disable_hybrid_kv_cache_manager")
-    if gpu.device == "cpu" and no_hybrid is None:
-        no_hybrid = False
-    if no_hybrid is None and has_chunks:
+    if no_hybrid is None and traits.has_chunks:
         no_hybrid = str(env.get("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", "1")) in ("0", "false", "False")
     num_speculative = speculative.get("num_speculative_tokens") or 0
     if not isinstance(num_speculative, int) or num_speculative < 0:
@@ -260,6 +299,7 @@ def resolve_scheduling(
         max_num_encoder_input_tokens=tokens,
         enable_prefix_caching=prefix,
         disable_hybrid_kv_cache_manager=bool(no_hybrid),
+        mamba_cache_mode=_mamba_cache_mode(args, release, traits, prefix),
         speculative_method=str(method) if method else None,
         num_speculative_tokens=num_speculative,
         num_gpu_blocks_override=args.integer("num_gpu_blocks_override"),

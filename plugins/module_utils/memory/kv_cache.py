@@ -15,11 +15,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Optional, Union
 
 from ..errors import VllmHostError
-from .engine import Engine, Gpu, resolve_scheduling
+from .engine import Engine, Gpu, ModelTraits, resolve_scheduling
 from .engine_args import EngineArgs
 from .kv_dtypes import check_kv_cache_dtype, dtype_from_checkpoint
 from .kv_groups import Group, bytes_per_block, group_layers
@@ -31,7 +31,7 @@ from .recurrent_state import StateOptions, recurrent_state, state_dtype_bytes
 from .releases import Release, find_release
 
 #: Bytes for the KV cache of one GPU; one number for all pipeline ranks or one a rank.
-AvailableBytes = Union[int, Sequence[int]]
+AvailableBytes = Union[int, list[int], tuple[int, ...]]
 
 #: Beyond this no length is looked for.
 _LONGEST = 1 << 30
@@ -182,7 +182,7 @@ class KvPlan:
 
     def _per_rank(self, available_bytes: AvailableBytes) -> tuple[int, ...]:
         ranks = self.engine.pipeline_parallel_size
-        given = (available_bytes,) * ranks if isinstance(available_bytes, int) else tuple(available_bytes)
+        given = tuple(available_bytes) if isinstance(available_bytes, (list, tuple)) else (available_bytes,) * ranks
         if len(given) != ranks:
             raise VllmHostError(
                 "bad_value",
@@ -275,17 +275,22 @@ def plan_kv_cache(
     )
     own = decoder_layers(model)
     kinds = {layer.kind for layer in own}
-    scheduling = resolve_scheduling(
-        model, args, env, gpu, release, has_chunks="chunked" in kinds, has_attention=kinds != {"recurrent"}
+    traits = ModelTraits(
+        has_attention=kinds != {"recurrent"},
+        has_chunks="chunked" in kinds,
+        recurrent=tuple(sorted({layer.recurrent for layer in own if layer.recurrent})),
+        encoder_decoder="cross" in kinds,
     )
+    scheduling = resolve_scheduling(model, args, env, gpu, release, traits)
     layers = own + speculative_layers(model, args.mapping("speculative_config"))
     states = {}
-    for kind in {layer.recurrent for layer in layers if layer.recurrent}:
+    for kind in traits.recurrent:
         conv, ssm = state_dtype_bytes(
             model, kind, args.text("mamba_cache_dtype", "auto"), args.text("mamba_ssm_cache_dtype", "auto")
         )
         options = StateOptions(scheduling.tensor_parallel_size, scheduling.num_speculative_tokens, conv, ssm)
-        states[kind] = recurrent_state(model, kind, options)
+        state = recurrent_state(model, kind, options)
+        states[kind] = state if release.prefill_checkpoint else replace(state, checkpoint_blocks=0)
     dtype = _kv_cache_dtype(model, args, gpu)
     request = CacheRequest(
         kv_cache_dtype=dtype,
@@ -302,7 +307,7 @@ def plan_kv_cache(
         packages=tuple(packages),
         use_sinks=model.text_model_type == "gpt_oss",
     )
-    caches = build_layer_caches(model, layers, states, request, scheduling, gpu)
+    caches = build_layer_caches(model, layers, states, request, scheduling, release, gpu)
     engine = Engine(
         **asdict(scheduling),
         vllm_version=vllm_version,
@@ -311,16 +316,15 @@ def plan_kv_cache(
         block_size=caches.block_size,
         mamba_block_size=caches.mamba_block_size,
         mamba_page_size_padded=caches.mamba_page_size_padded,
-        mamba_cache_mode=caches.mamba_cache_mode,
         attention_backends=caches.backends,
     )
     limits = RequestLimits(
         max_in_flight_tokens=engine.max_in_flight_tokens,
         max_num_encoder_input_tokens=engine.max_num_encoder_input_tokens,
         decode_context_parallel_size=engine.decode_context_parallel_size,
-        mamba_align=engine.mamba_cache_mode == "align",
+        mamba_cache_mode=engine.mamba_cache_mode,
     )
-    groups = group_layers(caches.specs, engine.disable_hybrid_kv_cache_manager)
+    groups = group_layers(caches.specs, engine.disable_hybrid_kv_cache_manager, release.group_padding)
     parts = pipeline_split(model.num_hidden_layers, engine.pipeline_parallel_size, engine.layer_partition)
     ranks = _rank_layers([layer.index for layer in layers], parts)
     per_block = tuple(bytes_per_block(groups, rank) for rank in ranks) if groups else ()

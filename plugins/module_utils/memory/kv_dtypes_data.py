@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """KV-cache data types of vLLM 0.32.0 and how each packs one token of one head.
 
-Sources: vllm/config/cache.py (names), utils/torch_utils.py (element sizes, ModelOpt names), v1/attention/backends/
+Sources: vllm/config/cache.py (names; of the releases named in releases_data), utils/torch_utils.py (element sizes, ModelOpt names), v1/attention/backends/
 triton_attn.py and flashinfer.py (per-token scales, NVFP4), layers/quantization/turboquant/config.py (presets).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-#: name -> bytes of an element (None: the model's own type) and the way of packing.
+#: name -> bytes of an element (None: the model's own type), the way of packing and the first release (none: before 0.15).
 KV_CACHE_DTYPES: dict[str, dict[str, Any]] = {
     "auto": {"element_bytes": None, "packing": "dense"},
     "float16": {"element_bytes": 2, "packing": "dense"},
@@ -20,17 +20,17 @@ KV_CACHE_DTYPES: dict[str, dict[str, Any]] = {
     "fp8_e4m3": {"element_bytes": 1, "packing": "dense"},
     "fp8_e5m2": {"element_bytes": 1, "packing": "dense"},
     "fp8_inc": {"element_bytes": 1, "packing": "dense"},
-    "int8_per_token_head": {"element_bytes": 1, "packing": "token_head_scales"},
-    "fp8_per_token_head": {"element_bytes": 1, "packing": "token_head_scales"},
-    "int4_per_token_head": {"element_bytes": 0.5, "packing": "token_head_scales"},
-    "nvfp4": {"element_bytes": 0.5, "packing": "nvfp4"},
-    "nvfp4_4over6": {"element_bytes": 0.5, "packing": "nvfp4"},
-    "turboquant_k8v4": {"element_bytes": None, "packing": "turboquant"},
-    "turboquant_4bit_nc": {"element_bytes": None, "packing": "turboquant"},
-    "turboquant_k3v4_nc": {"element_bytes": None, "packing": "turboquant"},
-    "turboquant_3bit_nc": {"element_bytes": None, "packing": "turboquant"},
+    "int8_per_token_head": {"element_bytes": 1, "packing": "token_head_scales", "since": "0.20.0"},
+    "fp8_per_token_head": {"element_bytes": 1, "packing": "token_head_scales", "since": "0.20.0"},
+    "int4_per_token_head": {"element_bytes": 0.5, "packing": "token_head_scales", "since": "0.25.0"},
+    "nvfp4": {"element_bytes": 0.5, "packing": "nvfp4", "since": "0.20.0"},
+    "nvfp4_4over6": {"element_bytes": 0.5, "packing": "nvfp4", "since": "0.28.0"},
+    "turboquant_k8v4": {"element_bytes": None, "packing": "turboquant", "since": "0.20.0"},
+    "turboquant_4bit_nc": {"element_bytes": None, "packing": "turboquant", "since": "0.20.0"},
+    "turboquant_k3v4_nc": {"element_bytes": None, "packing": "turboquant", "since": "0.20.0"},
+    "turboquant_3bit_nc": {"element_bytes": None, "packing": "turboquant", "since": "0.20.0"},
     "fp8_ds_mla": {"element_bytes": 1, "packing": "ds_mla"},
-    "nvfp4_ds_mla": {"element_bytes": 0.5, "packing": "ds_mla"},
+    "nvfp4_ds_mla": {"element_bytes": 0.5, "packing": "ds_mla", "since": "0.30.0"},
 }
 
 #: Bytes of one token in the opaque sparse-MLA layouts (layers/attention/mla_attention.py).

@@ -9,10 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import VllmHostError
-from .kv_specs import CHUNKED, FULL, MAMBA, MLA, SLIDING, KvSpec, RequestLimits, can_merge, ceil_div, is_uniform_type
-
-#: A group is as large as the largest bucket when that is less than this much larger than the smallest.
-_PADDING_LIMIT = 1.5
+from .kv_specs import (
+    CHUNKED,
+    FULL,
+    MAMBA,
+    MLA,
+    SLIDING,
+    KvSpec,
+    RequestLimits,
+    can_merge,
+    ceil_div,
+    distinct,
+    is_uniform_type,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Group:
     def blocks_needed(self, max_model_len: int, limits: RequestLimits) -> int:
         """Blocks that one request holds in this group."""
         if self.uniform_type:
-            return max(spec.blocks_needed(max_model_len, limits) for spec in set(self.specs.values()))
+            return max(spec.blocks_needed(max_model_len, limits) for spec in distinct(self.specs.values()))
         return self.first.blocks_needed(max_model_len, limits)
 
     def on_rank(self, layers: frozenset[int]) -> Group:
@@ -67,12 +76,12 @@ def _promote_local(specs: dict[int, KvSpec]) -> dict[int, KvSpec]:
             key="disable_hybrid_kv_cache_manager",
         )
     block_sizes = {spec.block_size for spec in values if spec.kind in (FULL, MLA)}
-    promoted = {}
-    for key, spec in specs.items():
+    in_full: dict[int, KvSpec] = {}
+    for spec in {id(spec): spec for spec in values}.values():
         if spec.kind in (SLIDING, CHUNKED):
             block_size = next(iter(block_sizes)) if len(block_sizes) == 1 else spec.block_size
-            spec = replace(spec, kind=FULL, block_size=block_size, extra_retained_tokens=0)
-        promoted[key] = spec
+            in_full[id(spec)] = replace(spec, kind=FULL, block_size=block_size, extra_retained_tokens=0)
+    promoted = {key: in_full.get(id(spec), spec) for key, spec in specs.items()}
     values = list(promoted.values())
     if not (can_merge(values) or is_uniform_type(values)):
         raise VllmHostError(
@@ -85,10 +94,14 @@ def _promote_local(specs: dict[int, KvSpec]) -> dict[int, KvSpec]:
 
 def _unify_page_sizes(specs: dict[int, KvSpec]) -> dict[int, KvSpec]:
     """Bring all layers to the largest page: more tokens a block where that divides, else padding."""
-    largest = max(spec.page_size_bytes for spec in specs.values())
+    largest = max(spec.page_size_bytes for spec in distinct(specs.values()))
     unified = {}
+    done: dict[int, KvSpec] = {}
     for key, spec in specs.items():
-        page = spec.page_size_bytes
+        if id(spec) in done:
+            unified[key] = done[id(spec)]
+            continue
+        original, page = spec, spec.page_size_bytes
         if page != largest:
             if spec.kind == MAMBA:
                 spec = replace(spec, page_size_padded=largest)
@@ -102,15 +115,18 @@ def _unify_page_sizes(specs: dict[int, KvSpec]) -> dict[int, KvSpec]:
                     "vLLM cannot bring the pages of this model's MLA layers and its other layers to one size.",
                     key="layer_types",
                 )
-        unified[key] = spec
+        unified[key] = done[id(original)] = spec
     return unified
 
 
 def _buckets(specs: Mapping[int, KvSpec]) -> list[list[int]]:
     """Layers of one kind, in order of their first appearance."""
-    by_spec: dict[KvSpec, list[int]] = {}
+    by_object: dict[int, list[int]] = {}
     for key, spec in specs.items():
-        by_spec.setdefault(spec, []).append(key)
+        by_object.setdefault(id(spec), []).append(key)
+    by_spec: dict[KvSpec, list[int]] = {}
+    for keys in by_object.values():
+        by_spec.setdefault(specs[keys[0]], []).extend(keys)
     buckets: list[tuple[list[int], list[KvSpec]]] = []
     for spec, keys in by_spec.items():
         for names, merged in buckets:
@@ -123,11 +139,11 @@ def _buckets(specs: Mapping[int, KvSpec]) -> list[list[int]]:
     return [names for names, _merged in buckets]
 
 
-def _equal_groups(specs: Mapping[int, KvSpec]) -> list[Group]:
+def _equal_groups(specs: Mapping[int, KvSpec], padding: float) -> list[Group]:
     """Groups of (almost) equal size, so that all blocks are of one size."""
     buckets = _buckets(specs)
     smallest, largest = min(map(len, buckets)), max(map(len, buckets))
-    size = largest if largest < smallest * _PADDING_LIMIT else smallest
+    size = largest if largest < smallest * padding else smallest
     groups = []
     for keys in buckets:
         count = ceil_div(len(keys), size)
@@ -136,12 +152,13 @@ def _equal_groups(specs: Mapping[int, KvSpec]) -> list[Group]:
     return groups
 
 
-def group_layers(specs: Sequence[KvSpec], disable_hybrid: bool) -> list[Group]:
+def group_layers(specs: Sequence[KvSpec], disable_hybrid: bool, padding: float) -> list[Group]:
     """vLLM's groups of a whole model (all pipeline ranks).
 
     Args:
         specs: of every layer that keeps a cache, in order of creation.
         disable_hybrid: the hybrid manager is off: windows are kept in full.
+        padding: groups are as large as the largest bucket when that is below this many times the smallest.
 
     Raises:
         VllmHostError: ``unsupported`` for mixtures that vLLM refuses.
@@ -156,7 +173,7 @@ def group_layers(specs: Sequence[KvSpec], disable_hybrid: bool) -> list[Group]:
         return [Group(numbered)]
     if is_uniform_type(values):
         return [Group(numbered, uniform_type=True)]
-    return _equal_groups(_unify_page_sizes(numbered))
+    return _equal_groups(_unify_page_sizes(numbered), padding)
 
 
 def bytes_per_block(groups: Sequence[Group], rank_layers: frozenset[int]) -> int:

@@ -8,6 +8,7 @@ Mirrors vllm 0.32.0 v1/kv_cache_interface.py. Units: bytes and tokens.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Optional
 
@@ -32,13 +33,13 @@ class RequestLimits:
         max_in_flight_tokens: tokens scheduled but not settled, which windows must keep besides.
         max_num_encoder_input_tokens: of encoder-decoder models.
         decode_context_parallel_size: ranks over which full attention spreads its tokens.
-        mamba_align: states are kept at block boundaries for prefix caching.
+        mamba_cache_mode: how recurrent states are kept: ``none`` (one), ``align`` (at block boundaries), ``all`` (each block).
     """
 
     max_in_flight_tokens: int
     max_num_encoder_input_tokens: int = 0
     decode_context_parallel_size: int = 1
-    mamba_align: bool = False
+    mamba_cache_mode: str = "none"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class KvSpec:
     def blocks_needed(self, max_model_len: int, limits: RequestLimits) -> int:
         """Blocks that one request of a length may hold at once."""
         if self.kind == MAMBA:
-            return self.align_blocks if limits.mamba_align else self.fixed_blocks
+            if limits.mamba_cache_mode == "all":
+                return ceil_div(max_model_len, self.block_size) + self.fixed_blocks - 1
+            return self.align_blocks if limits.mamba_cache_mode == "align" else self.fixed_blocks
         if self.kind == SLIDING:
             assert self.window is not None
             kept = min(self.window - 1 + self.extra_retained_tokens + limits.max_in_flight_tokens, max_model_len)
@@ -111,22 +114,31 @@ class KvSpec:
         return ceil_div(ceil_div(max_model_len, shards), self.block_size)
 
 
-def can_merge(specs: list[KvSpec]) -> bool:
+def distinct(specs: Iterable[KvSpec]) -> list[KvSpec]:
+    """The different ones of many specs, in order; equal layers share one object, which makes this cheap."""
+    return list(dict.fromkeys({id(spec): spec for spec in specs}.values()))
+
+
+def can_merge(specs: Iterable[KvSpec]) -> bool:
     """Whether vLLM describes these layers by one spec.
 
     Full attention merges over differing windows (they only matter for compute once the hybrid manager is off); all else
     must be equal.
     """
+    specs = distinct(specs)
+    if len(specs) == 1:
+        return True
     if all(spec.kind == FULL for spec in specs):
         windows = {spec.window for spec in specs if spec.window is not None}
         chunks = {spec.chunk for spec in specs if spec.chunk is not None}
         plain = {replace(spec, window=None, chunk=None) for spec in specs}
         return len(plain) == 1 and len(windows) <= 1 and len(chunks) <= 1 and not (windows and chunks)
-    return len(set(specs)) == 1
+    return False
 
 
-def is_uniform_type(specs: list[KvSpec]) -> bool:
+def is_uniform_type(specs: Iterable[KvSpec]) -> bool:
     """Whether all layers need the same number of slots, so that one block table serves them whatever their widths."""
+    specs = distinct(specs)
     first = specs[0]
     if len({(spec.block_size, spec.replicated) for spec in specs}) > 1:
         return False

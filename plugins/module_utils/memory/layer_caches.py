@@ -9,7 +9,7 @@ of the attention layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import Optional
@@ -22,11 +22,10 @@ from .kv_dtypes_data import KV_CACHE_DTYPES, TURBOQUANT_BOUNDARY_LAYERS
 from .kv_specs import CHUNKED, CROSS, FULL, MAMBA, MLA, SLIDING, KvSpec, ceil_div
 from .layers import Layer
 from .model_config import ModelConfig
-from .recurrent_state import RecurrentState
+from .recurrent_state import RecurrentState, chunk_size
+from .releases import Release
 
 _ATTENTION_SPECS = {"full": FULL, "sliding": SLIDING, "chunked": CHUNKED, "cross": CROSS}
-#: Hybrid MLA models keep their blocks a multiple of this (TRT-LLM decode kernels).
-_HYBRID_MLA_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,6 @@ class LayerCaches:
     block_size: int
     mamba_block_size: Optional[int]
     mamba_page_size_padded: Optional[int]
-    mamba_cache_mode: str
     backends: tuple[str, ...]
 
 
@@ -91,30 +89,27 @@ def _bytes_per_token(layer: Layer, dtype: str, model: ModelConfig, tensor_parall
     return _heads_on_gpu(layer, tensor_parallel_size) * head
 
 
-def _choose_backends(
-    layers: Sequence[Layer], model: ModelConfig, request: CacheRequest, gpu: Gpu
-) -> dict[Layer, Backend]:
-    """The backend of each attention layer; equal layers ask once."""
-    chosen: dict[Layer, Backend] = {}
-    answers: dict[BackendQuestion, Backend] = {}
-    sparse = any(layer.kind == "indexer" for layer in layers)
-    for layer in layers:
-        if layer.kind == "recurrent":
-            continue
+#: What tells the caches of two layers apart: their content and the type that they are stored in.
+_Key = tuple[tuple[object, ...], str]
+
+
+def _choose_backends(layers: Mapping[_Key, Layer], request: CacheRequest, gpu: Gpu) -> dict[_Key, Backend]:
+    """The backend of each kind of attention layer."""
+    chosen: dict[_Key, Backend] = {}
+    sparse = any(layer.kind == "indexer" for layer in layers.values())
+    for key, layer in layers.items():
         if layer.kind == "indexer":
-            chosen[layer] = BACKENDS["DEEPSEEK_V32_INDEXER"]
-            continue
-        question = BackendQuestion(
-            mla=layer.kind == "mla",
-            sparse=sparse and layer.kind == "mla",
-            kv_cache_dtype=_layer_dtype(layer, request),
-            head_size=layer.head_size,
-            block_size=request.block_size,
-            sinks=request.use_sinks,
-        )
-        if question not in answers:
-            answers[question] = select_backend(question, gpu.compute_capability, request.packages, gpu.device)
-        chosen[layer] = answers[question]
+            chosen[key] = BACKENDS["DEEPSEEK_V32_INDEXER"]
+        elif layer.kind != "recurrent":
+            question = BackendQuestion(
+                mla=layer.kind == "mla",
+                sparse=sparse and layer.kind == "mla",
+                kv_cache_dtype=key[1],
+                head_size=layer.head_size,
+                block_size=request.block_size,
+                sinks=request.use_sinks,
+            )
+            chosen[key] = select_backend(question, gpu.compute_capability, request.packages, gpu.device)
     return chosen
 
 
@@ -138,12 +133,24 @@ def _start_block_size(backends: Sequence[Backend], model: ModelConfig, request: 
 
 
 def _hybrid_block_size(
-    block_size: int, backends: Sequence[Backend], model: ModelConfig, token_bytes: int, state_bytes: int
+    block_size: int,
+    backends: Sequence[Backend],
+    model: ModelConfig,
+    token_bytes: int,
+    state_bytes: int,
+    chunk: Optional[int],
+    hybrid_mla_block: int,
 ) -> int:
-    """Tokens of an attention block whose page holds a recurrent state."""
+    """Tokens of an attention block whose page holds a recurrent state.
+
+    Args:
+        chunk: blocks are multiples of it (mode ``all`` only); hybrid_mla_block: the same for MLA models.
+    """
     alignment = max(min(backends[0].kernel_blocks), block_size)
     if model.is_mla:
-        alignment = max(alignment, _HYBRID_MLA_BLOCK)
+        alignment = max(alignment, hybrid_mla_block)
+    if chunk is not None:
+        alignment = lcm(chunk, alignment)
     needed = alignment * ceil_div(state_bytes, alignment * token_bytes)
     kernels = lcm(*(min(backend.kernel_blocks) for backend in backends))
     return max(block_size, kernels * ceil_div(needed, kernels))
@@ -159,12 +166,38 @@ def _kernel_block_within(backend: Backend, token_bytes: int, budget: int) -> int
     return max(fitting) if fitting else min(backend.kernel_blocks)
 
 
+def _state_spec(state: RecurrentState, block_size: int, padded: Optional[int], scheduling: Scheduling) -> KvSpec:
+    speculative = scheduling.num_speculative_tokens
+    return KvSpec(
+        MAMBA,
+        block_size,
+        state_bytes=state.bytes,
+        page_size_padded=padded,
+        fixed_blocks=1 + speculative,
+        align_blocks=2 + speculative + state.checkpoint_blocks,
+        role=state.kind,
+    )
+
+
+def _attention_spec(layer: Layer, dtype: str, block_size: int, model: ModelConfig, tensor_parallel_size: int) -> KvSpec:
+    return KvSpec(
+        MLA if layer.kind in ("mla", "indexer") else _ATTENTION_SPECS[layer.kind],
+        block_size,
+        bytes_per_token=_bytes_per_token(layer, dtype, model, tensor_parallel_size),
+        window=layer.window if layer.kind == "sliding" else None,
+        chunk=layer.window if layer.kind == "chunked" else None,
+        role=layer.kind if layer.kind == "indexer" else dtype,
+        num_kv_heads=_heads_on_gpu(layer, tensor_parallel_size),
+    )
+
+
 def build_layer_caches(
     model: ModelConfig,
     layers: Sequence[Layer],
     states: dict[str, RecurrentState],
     request: CacheRequest,
     scheduling: Scheduling,
+    release: Release,
     gpu: Gpu,
 ) -> LayerCaches:
     """Specs of all layers, in the order of ``layers``.
@@ -176,85 +209,62 @@ def build_layer_caches(
         VllmHostError: ``unsupported`` when no backend takes a layer.
     """
     tensor = scheduling.tensor_parallel_size
-    chosen = _choose_backends(layers, model, request, gpu)
-    backends = list(dict.fromkeys(chosen.values()))
     dtype = request.kv_cache_dtype
+    keys = [(layer.content, _layer_dtype(layer, request)) for layer in layers]
+    kinds: dict[_Key, Layer] = {}
+    for key, layer in zip(keys, layers):
+        kinds.setdefault(key, layer)  # the first layer stands for its kind
+    chosen = _choose_backends(kinds, request, gpu)
+    backends = list(dict.fromkeys(chosen.values()))
     for backend in backends:
         dtype = _sparse_dtype(dtype, backend.name)
-    request = replace(request, kv_cache_dtype=dtype)
     block_size = _start_block_size(backends, model, request, gpu)
 
-    attention = [layer for layer in layers if layer.kind not in ("recurrent", "indexer")]
+    attention = [layer for layer in kinds.values() if layer.kind not in ("recurrent", "indexer")]
     page_padded: Optional[int] = None
     mamba_block: Optional[int] = None
-    mode = "none"
+    mode = scheduling.mamba_cache_mode
     if states:
-        align = scheduling.enable_prefix_caching
-        mode = "align" if align else "none"
-        mamba_block = request.mamba_block_size or (block_size if align else scheduling.max_model_len)
+        mamba_block = request.mamba_block_size or (scheduling.max_model_len if mode == "none" else block_size)
         if attention and backends:
             token_bytes = _bytes_per_token(attention[0], dtype, model, tensor)
             state_bytes = max(state.bytes for state in states.values())
-            block_size = _hybrid_block_size(block_size, backends, model, token_bytes, state_bytes)
-            if align:
+            chunk = (request.mamba_block_size or chunk_size(model)) if mode == "all" else None
+            block_size = _hybrid_block_size(
+                block_size, backends, model, token_bytes, state_bytes, chunk, release.hybrid_mla_block
+            )
+            if mode != "none":
                 mamba_block = block_size
             if block_size * token_bytes != state_bytes:
                 page_padded = block_size * token_bytes
 
     sliding_page: Optional[int] = None
-    if request.skip_layers and attention:
+    if request.skip_layers and attention and release.aligns_mixed_types:
         block_size, sliding_page = _align_mixed_types(
             block_size, attention[0], backends, model, request, tensor, page_padded
         )
         if sliding_page is not None and page_padded is not None:
             page_padded = sliding_page
 
-    specs: list[KvSpec] = []
-    cached: dict[Layer, KvSpec] = {}
-    for layer in layers:
-        key = replace(layer, index=-1)
-        layer_dtype = dtype if layer.kind == "recurrent" else _layer_dtype(layer, request)
-        if layer_dtype == dtype and key in cached:
-            specs.append(cached[key])
-            continue
+    specs: dict[_Key, KvSpec] = {}
+    for key, layer in kinds.items():
         if layer.kind == "recurrent":
             assert layer.recurrent is not None and mamba_block is not None
-            state = states[layer.recurrent]
-            speculative = scheduling.num_speculative_tokens
-            spec = KvSpec(
-                MAMBA,
-                mamba_block,
-                state_bytes=state.bytes,
-                page_size_padded=page_padded,
-                fixed_blocks=1 + speculative,
-                align_blocks=2 + speculative + state.checkpoint_blocks,
-                role=layer.recurrent,
-            )
-        else:
-            token_bytes = _bytes_per_token(layer, layer_dtype, model, tensor)
-            spec = KvSpec(
-                MLA if layer.kind in ("mla", "indexer") else _ATTENTION_SPECS[layer.kind],
-                block_size,
-                bytes_per_token=token_bytes,
-                window=layer.window if layer.kind == "sliding" else None,
-                chunk=layer.window if layer.kind == "chunked" else None,
-                role=layer.kind if layer.kind == "indexer" else layer_dtype,
-                num_kv_heads=_heads_on_gpu(layer, tensor),
-            )
-            if layer.kind == "sliding":
-                budget = sliding_page or token_bytes * block_size
-                window_block = _kernel_block_within(chosen[layer], token_bytes, budget)
-                spec = replace(spec, block_size=window_block, page_size_padded=sliding_page)
-        if layer_dtype == dtype:
-            cached[key] = spec
-        specs.append(spec)
+            specs[key] = _state_spec(states[layer.recurrent], mamba_block, page_padded, scheduling)
+            continue
+        stored = dtype if key[1] == request.kv_cache_dtype else key[1]
+        spec = _attention_spec(layer, stored, block_size, model, tensor)
+        if layer.kind == "sliding":
+            budget = sliding_page or spec.bytes_per_token * block_size
+            window_block = _kernel_block_within(chosen[key], spec.bytes_per_token, budget)
+            spec = replace(spec, block_size=window_block, page_size_padded=sliding_page)
+        specs[key] = spec
     return LayerCaches(
-        specs=tuple(specs),
+        specs=tuple(specs[key] for key in keys),
         kv_cache_dtype=dtype,
         block_size=block_size,
         mamba_block_size=mamba_block,
         mamba_page_size_padded=page_padded,
-        mamba_cache_mode=mode,
         backends=tuple(sorted(backend.name for backend in backends)),
     )
 

@@ -107,10 +107,19 @@ def _by_model_type(model: ModelConfig) -> Optional[list[str]]:
     if kind == "bamba":
         attention = text.get("attn_layer_indices") or []
         return [FULL if index in attention else LINEAR for index in range(layers)]
-    if kind == "lfm2" and text.get("full_attn_idxs") is not None:
+    if kind in ("lfm2", "lfm2_moe") and text.get("full_attn_idxs") is not None:
         return [FULL if index in text["full_attn_idxs"] else LINEAR for index in range(layers)]
     if kind == "falcon_h1":
         return [BOTH] * layers
+    if kind == "zamba2" and text.get("hybrid_layer_ids") is not None:
+        return [BOTH if index in text["hybrid_layer_ids"] else LINEAR for index in range(layers)]
+    if kind == "step3p5":
+        return [SLIDING if index % 2 == 0 else FULL for index in range(layers)]
+    if kind == "plamo3" and isinstance(text.get("sliding_window"), (list, tuple)):
+        return [SLIDING if window else FULL for window in text["sliding_window"]]
+    if kind in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe") and text.get("use_sliding_window"):
+        first = config_int(text, "max_window_layers", minimum=0)
+        return [SLIDING if index >= first else FULL for index in range(layers)]
     if kind in ("mamba", "mamba2", "falcon_mamba"):
         return [LINEAR] * layers
     return None
@@ -133,6 +142,9 @@ def layer_types(model: ModelConfig) -> list[str]:
     linear = text.get("linear_attn_config")
     if isinstance(linear, Mapping) and isinstance(linear.get("full_attn_layers"), (list, tuple)):
         return [FULL if index + 1 in linear["full_attn_layers"] else LINEAR for index in range(layers)]
+    swa = text.get("hybrid_layer_pattern")
+    if isinstance(swa, (list, tuple)):  # MiMo-V2: 1 slides
+        return [SLIDING if index < len(swa) and swa[index] else FULL for index in range(layers)]
     if isinstance(text.get("attn_type_list"), (list, tuple)):
         kinds = text["attn_type_list"]
         return [FULL if index < len(kinds) and kinds[index] == 1 else LINEAR for index in range(layers)]

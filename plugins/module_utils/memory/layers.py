@@ -10,10 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ..errors import VllmHostError
+from .layer_geometry import attention_geometry
 from .layer_types import BOTH, CHUNKED, FULL, LINEAR, NONE, SLIDING, layer_types
 from .model_config import ModelConfig, bad_config, config_int
 from .models_data import (
+    ENCODER_DECODER_MODEL_TYPES,
+    ENCODER_ONLY_MODEL_TYPES,
     IGNORES_LAYER_TYPES,
+    MLA_CACHES_PER_LAYER,
     RECURRENT_BY_ARCHITECTURE,
     RECURRENT_BY_MODEL_TYPE,
     WINDOW_PLUS_ONE,
@@ -41,30 +45,49 @@ class Layer:
     window: Optional[int] = None
     recurrent: Optional[str] = None
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """All but the index: layers of equal content have equal caches."""
+        return (self.kind, self.num_kv_heads, self.head_size, self.head_size_v, self.window, self.recurrent)
+
 
 def recurrent_kind(model: ModelConfig) -> Optional[str]:
     """Which recurrent state the model's linear layers keep."""
     return RECURRENT_BY_ARCHITECTURE.get(model.architecture) or RECURRENT_BY_MODEL_TYPE.get(model.text_model_type)
 
 
-def _attention(model: ModelConfig, index: int) -> Layer:
-    return Layer(
-        index=index,
-        kind="full",
-        num_kv_heads=model.num_key_value_heads,
-        head_size=model.head_size,
-        head_size_v=model.head_size,
-    )
+def is_encoder_only(model: ModelConfig) -> bool:
+    """Whether every layer attends both ways, so that nothing is kept from one step to the next."""
+    return model.text_model_type in ENCODER_ONLY_MODEL_TYPES or model.text.get("is_causal") is False
 
 
 def _sliding_window(model: ModelConfig) -> Optional[int]:
     text = model.text
-    if text.get("use_sliding_window") is False:
-        return None
-    value = text.get("sliding_window")
-    if value is None:
+    if text.get("use_sliding_window") is False or not isinstance(text.get("sliding_window"), (int, float)):
         return None
     return config_int(text, "sliding_window") + (1 if model.text_model_type in WINDOW_PLUS_ONE else 0)
+
+
+def _attention_layer(model: ModelConfig, index: int, word: str, window: Optional[int]) -> Optional[Layer]:
+    """The keys and values of one layer, None if it keeps none."""
+    geometry = attention_geometry(model, index, word)
+    if geometry is None:
+        return None
+    layer = Layer(
+        index=index,
+        kind="full",
+        num_kv_heads=geometry.num_kv_heads,
+        head_size=geometry.head_size,
+        head_size_v=geometry.head_size_v,
+    )
+    if word == SLIDING:
+        window = geometry.window or window
+        if window is None:
+            raise bad_config("sliding_window is missing though layers slide.", "sliding_window")
+        return replace(layer, kind="sliding", window=window)
+    if word == CHUNKED and model.text.get("attention_chunk_size"):
+        return replace(layer, kind="chunked", window=config_int(model.text, "attention_chunk_size"))
+    return layer
 
 
 def _mla_layers(model: ModelConfig, index: int) -> list[Layer]:
@@ -77,50 +100,53 @@ def _mla_layers(model: ModelConfig, index: int) -> list[Layer]:
     return [latent, indexer]
 
 
+def _cache_words(model: ModelConfig, window: Optional[int]) -> list[str]:
+    """layer_types as vLLM's implementation of the model heeds them."""
+    words = layer_types(model)
+    declared = model.text.get("layer_types")
+    if not declared and window is not None and all(word == FULL for word in words):
+        # Without layer_types a window of the configuration is that of every layer (engine/arg_utils.py).
+        return [SLIDING] * len(words)
+    if model.text_model_type in IGNORES_LAYER_TYPES and not all(word == SLIDING for word in words):
+        return [FULL if word == SLIDING else word for word in words]
+    return words
+
+
 def decoder_layers(model: ModelConfig) -> tuple[Layer, ...]:
-    """Every cache of the model's own layers (no speculative ones), in order.
+    """Every cache of the model's own layers (no speculative ones), in the order in which vLLM creates them.
 
     Raises:
         VllmHostError: ``bad_config`` when the configuration lacks what its layers need.
     """
-    words = layer_types(model)
-    explicit = model.text.get("layer_types")
+    if is_encoder_only(model):
+        return ()
     window = _sliding_window(model)
-    if explicit is None and all(word == FULL for word in words) and window is not None:
-        # Without layer_types a window of the configuration is that of every layer.
-        words = [SLIDING] * len(words)
-    elif model.text_model_type in IGNORES_LAYER_TYPES and not all(word == SLIDING for word in words):
-        words = [FULL if word == SLIDING else word for word in words]
+    words = _cache_words(model, window)
     state = recurrent_kind(model)
-    found: list[Layer] = []
     shared_from = len(words) - int(model.text.get("num_kv_shared_layers") or 0)
+    found: list[Layer] = []
     for index, word in enumerate(words):
-        if word == NONE or (index >= shared_from and shared_from < len(words)):
+        if word == NONE or index >= shared_from:
             continue
         if word in (LINEAR, BOTH):
             if state is None:
                 raise bad_config(
-                    f"{model.architecture or model.text_model_type} has layers with a recurrent state of a kind not known here.",
+                    f"{model.architecture or model.text_model_type} has layers with a recurrent state of a kind not known"
+                    " here.",
                     "layer_types",
                 )
-            found.append(Layer(index=index, kind="recurrent", recurrent=state))
-            if word == LINEAR:
-                continue
-        if model.is_mla:
-            found.extend(_mla_layers(model, index))
-        elif word == SLIDING:
-            if window is None:
-                raise bad_config("sliding_window is missing though layers slide.", "sliding_window")
-            found.append(replace(_attention(model, index), kind="sliding", window=window))
-        elif word == CHUNKED:
-            chunk = model.text.get("attention_chunk_size")
-            found.append(
-                replace(_attention(model, index), kind="chunked", window=config_int(model.text, "attention_chunk_size"))
-                if chunk
-                else _attention(model, index)
-            )
+            recurrent = Layer(index=index, kind="recurrent", recurrent=state)
+        if word == LINEAR:
+            found.append(recurrent)
+        elif model.is_mla:
+            found.extend(_mla_layers(model, index) * MLA_CACHES_PER_LAYER.get(model.text_model_type, 1))
         else:
-            found.append(_attention(model, index))
+            attention = _attention_layer(model, index, word, window)
+            found.extend([attention] if attention else [])
+            if word == BOTH:
+                found.append(recurrent)
+            if model.text_model_type in ENCODER_DECODER_MODEL_TYPES and attention:
+                found.append(replace(attention, kind="cross"))
     return tuple(found)
 
 
@@ -138,8 +164,10 @@ def speculative_layers(model: ModelConfig, speculative: Optional[Mapping[str, An
             "speculative_config asks for MTP, but the checkpoint has no such layers (num_nextn_predict_layers is 0).",
             key="speculative_config",
         )
-    layer = _mla_layers(model, -1) if model.is_mla else [_attention(model, -1)]
-    return tuple(layer * count)
+    if model.is_mla:
+        return tuple(_mla_layers(model, -1) * count)
+    layer = _attention_layer(model, -1, FULL, None)
+    return (layer,) * count if layer else ()
 
 
 def pipeline_split(num_layers: int, ranks: int, partition: Optional[tuple[int, ...]] = None) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from ..errors import VllmHostError
 from .config_defaults_data import CLASS_DEFAULTS, KEY_ALIASES, TEXT_CONFIGS
 from .kv_dtypes_data import TORCH_DTYPE_BYTES
-from .models_data import MLA_MODEL_TYPES, SAME_CONFIG_CLASS
+from .models_data import LAYER_COUNT_KEYS, MLA_MODEL_TYPES, SAME_CONFIG_CLASS
 
 #: Keys under which multimodal configurations keep their language model, in the order of search.
 _TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "language_model_config", "decoder")
@@ -206,7 +206,7 @@ def parse_model_config(
     text, notes = _with_defaults(part, text_model_type, nested)
     heads = config_int(text, "num_attention_heads") if _has_attention(text_model_type) else 1
     hidden = config_int(text, "hidden_size")
-    layers = config_int(text, "num_hidden_layers")
+    layers = config_int(text, LAYER_COUNT_KEYS.get(text_model_type, "num_hidden_layers"))
     is_mla = (
         not mla_disabled
         and text_model_type in MLA_MODEL_TYPES
@@ -262,10 +262,10 @@ def iter_rope_parameters(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [found]
 
 
-def derive_max_model_len(model: ModelConfig) -> int:
+def derive_max_model_len(model: ModelConfig) -> Optional[int]:
     """The length that vLLM takes for the model's own: the smallest of the known keys, stretched by linear or dynamic rope.
 
-    YaRN, Llama 3 and LongRoPE configurations state the stretched length already; Gemma 3 too.
+    YaRN, Llama 3 and LongRoPE configurations state the stretched length already; Gemma 3 too. None when nothing limits it.
     """
     text = model.text
     lengths = []
@@ -273,7 +273,9 @@ def derive_max_model_len(model: ModelConfig) -> int:
         value = text.get(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             lengths.append(value)
-    length = min(lengths) if lengths else 2048
+    if not lengths:
+        return None
+    length = min(lengths)
     if isinstance(text.get("model_max_length"), (int, float)) and text["model_max_length"]:
         length = text["model_max_length"]
     rope = iter_rope_parameters(text)

@@ -31,6 +31,9 @@ MLA_MODEL_TYPES = frozenset(
     )
 )
 
+#: model_type -> the key that counts its decoder layers, where that is not num_hidden_layers.
+LAYER_COUNT_KEYS = {"longcat_flash": "num_layers", "whisper": "decoder_layers"}
+
 #: model_type -> the model_type whose configuration class vLLM loads it with.
 SAME_CONFIG_CLASS = {
     "kimi_k2": "deepseek_v3",
@@ -72,3 +75,14 @@ RECURRENT_BY_MODEL_TYPE = {
     "qwen3_next": "gdn",
     "zamba2": "mamba2",
 }
+
+#: model_type -> MLA caches of one decoder layer, where that is not one (longcat_flash.py).
+MLA_CACHES_PER_LAYER = {"longcat_flash": 2}
+
+#: model_types whose decoder attends to an encoder (whisper.py).
+ENCODER_DECODER_MODEL_TYPES = frozenset(("whisper",))
+
+#: model_types of pooling models whose layers all attend both ways (bert.py, roberta.py, modernbert.py, bert_with_rope.py).
+ENCODER_ONLY_MODEL_TYPES = frozenset(
+    ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "modernbert", "nomic_bert", "new", "gte", "ernie")
+)

@@ -189,6 +189,19 @@ def state_dtype_bytes(model: ModelConfig, kind: str, cache_dtype: str, ssm_dtype
     return conv, TORCH_DTYPE_BYTES[ssm_dtype]
 
 
+def keeps_every_block(kind: str) -> bool:
+    """Whether vLLM can keep this state for every block (mode ``all``, releases before 0.28)."""
+    return kind in ("mamba1", "mamba2")
+
+
+def chunk_size(model: ModelConfig) -> int:
+    """Tokens that a Mamba 2 kernel works on at once; 2,048 stands for the models without (config/model.py)."""
+    for key in ("mamba_chunk_size", "chunk_size"):
+        if model.text.get(key):
+            return config_int(model.text, key)
+    return 2048
+
+
 def recurrent_state(model: ModelConfig, kind: str, options: StateOptions) -> RecurrentState:
     """The state of one layer.
 

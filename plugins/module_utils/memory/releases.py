@@ -21,7 +21,7 @@ class Release:
 
     Attributes:
         version: as asked for.
-        since: the first release of the row.
+        since: the release of the last change that applies; the other attributes are described in releases_data.
         note: None when the row is known to hold, else the sentence that a report must carry.
     """
 
@@ -29,8 +29,15 @@ class Release:
     since: str
     hybrid_need: str
     printed_tokens: str
+    group_padding: float
     counts_batches_in_flight: bool
     null_block: bool
+    hybrid_prefix_caching: bool
+    mamba_mode: str
+    prefill_checkpoint: bool
+    hybrid_mla_block: int
+    aligns_mixed_types: bool
+    big_gpu_tier: bool
     gpu_memory_utilization: float
     note: Optional[str]
 
@@ -60,10 +67,10 @@ def find_release(version: str) -> Release:
         VllmHostError: ``bad_value`` when ``version`` is no version.
     """
     wanted = parse_version(version)
-    row = RELEASES[0]
-    for candidate in RELEASES:
-        if parse_version(candidate["since"]) <= wanted:
-            row = candidate
+    row = dict(RELEASES[0])
+    for change in RELEASES:
+        if parse_version(change["since"]) <= wanted:
+            row.update(change)
     note = None
     if wanted < parse_version(FIRST_KNOWN):
         note = (

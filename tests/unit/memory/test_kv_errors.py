@@ -1,0 +1,128 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bad input is refused with a code, the key and a remedy; nothing is guessed in silence."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.engine import Gpu
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.kv_cache import plan_kv_cache
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
+GPU = Gpu(96 * 1024**3, (12, 0))
+
+
+def without(*keys: str) -> dict[str, Any]:
+    return {key: value for key, value in LLAMA.items() if key not in keys}
+
+
+@pytest.mark.parametrize(
+    ("config", "engine_args", "code", "key"),
+    [
+        ({}, {}, "bad_config", "config"),
+        ([], {}, "bad_config", "config"),
+        (without("num_hidden_layers"), {}, "bad_config", "num_hidden_layers"),
+        (without("num_attention_heads"), {}, "bad_config", "num_attention_heads"),
+        (without("hidden_size"), {}, "bad_config", "hidden_size"),
+        ({**LLAMA, "num_hidden_layers": "many"}, {}, "bad_config", "num_hidden_layers"),
+        ({**LLAMA, "num_hidden_layers": 0}, {}, "bad_config", "num_hidden_layers"),
+        ({**LLAMA, "num_key_value_heads": -8}, {}, "bad_config", "num_key_value_heads"),
+        ({**LLAMA, "num_attention_heads": True}, {}, "bad_config", "num_attention_heads"),
+        ({**LLAMA, "architectures": "LlamaForCausalLM"}, {}, "bad_config", "architectures"),
+        ({**LLAMA, "quantization_config": "fp8"}, {}, "bad_config", "quantization_config"),
+        ({**LLAMA, "layer_types": ["full_attention"]}, {}, "bad_config", "layer_types"),
+        ({**LLAMA, "layer_types": ["telepathy"] * 32}, {}, "bad_config", "layer_types"),
+        ({**LLAMA, "layer_types": ["linear_attention"] * 32}, {}, "bad_config", "layer_types"),
+        ({**LLAMA, "torch_dtype": "int3"}, {}, "bad_config", "dtype"),
+        (LLAMA, {"tensor_parallel_size": 3}, "bad_engine_args", "tensor_parallel_size"),
+        (LLAMA, {"tensor_parallel_size": 0}, "bad_engine_args", "tensor_parallel_size"),
+        (LLAMA, {"tensor_parallel_size": "two"}, "bad_engine_args", "tensor_parallel_size"),
+        (LLAMA, {"tensor_parallel_size": 1.5}, "bad_engine_args", "tensor_parallel_size"),
+        (LLAMA, {"pipeline_parallel_size": 33}, "unsupported", "pipeline_parallel_size"),
+        (
+            LLAMA,
+            {"tensor_parallel_size": 8, "decode_context_parallel_size": 3},
+            "bad_engine_args",
+            "decode_context_parallel_size",
+        ),
+        (
+            LLAMA,
+            {"tensor_parallel_size": 8, "decode_context_parallel_size": 2},
+            "bad_engine_args",
+            "decode_context_parallel_size",
+        ),
+        (LLAMA, {"kv_cache_dtype": "fp7"}, "bad_engine_args", "kv_cache_dtype"),
+        (LLAMA, {"kv_cache_dtype": 8}, "bad_engine_args", "kv_cache_dtype"),
+        (LLAMA, {"max_model_len": 200000}, "bad_engine_args", "max_model_len"),
+        (LLAMA, {"max_num_seqs": -1}, "bad_engine_args", "max_num_seqs"),
+        (LLAMA, {"gpu_memory_utilization": 1.5}, "bad_engine_args", "gpu_memory_utilization"),
+        (LLAMA, {"speculative_config": "{"}, "bad_engine_args", "speculative_config"),
+        (
+            LLAMA,
+            {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}},
+            "unsupported",
+            "speculative_config",
+        ),
+        (LLAMA, ["--tensor-parallel-size", "8"], "bad_engine_args", "engine_args"),
+        (LLAMA, {"dtype": "int8"}, "bad_engine_args", "dtype"),
+    ],
+)
+def test_bad_input_is_refused(config: Any, engine_args: Any, code: str, key: str) -> None:
+    with pytest.raises(VllmHostError) as caught:
+        plan_kv_cache(config, engine_args=engine_args, gpu=GPU)
+    assert caught.value.code == code
+    assert caught.value.details["key"] == key
+    assert len(caught.value.message) > 20
+
+
+@pytest.mark.parametrize("available", [-1, [-1], [1, 2], 1.5, True, "1"])
+def test_bad_memory_is_refused(available: Any) -> None:
+    with pytest.raises(VllmHostError) as caught:
+        plan_kv_cache(LLAMA, gpu=GPU).capacity(available)
+    assert caught.value.code == "bad_value"
+
+
+@pytest.mark.parametrize("partition", ["16", "10,10", "a,b", "40,-8"])
+def test_a_pipeline_partition_must_fit(partition: str) -> None:
+    with pytest.raises(VllmHostError, match="VLLM_PP_LAYER_PARTITION"):
+        plan_kv_cache(
+            LLAMA, engine_args={"pipeline_parallel_size": 2}, gpu=GPU, env={"VLLM_PP_LAYER_PARTITION": partition}
+        )
+
+
+@pytest.mark.parametrize(
+    ("version", "word"),
+    [("0.14.0", "older"), ("0.34.0", "newer"), ("1.0.0", "newer"), ("0.15.0", None), ("0.33.0", None)],
+)
+def test_an_unknown_release_is_named(version: str, word: Optional[str]) -> None:
+    notes = plan_kv_cache(LLAMA, vllm_version=version, gpu=GPU).notes
+    assert any(word in note and version in note for note in notes) if word else not notes
+
+
+@pytest.mark.parametrize("version", ["latest", "", None, "0", 0.32])
+def test_a_release_must_be_one(version: Any) -> None:
+    with pytest.raises(VllmHostError) as caught:
+        plan_kv_cache(LLAMA, vllm_version=version, gpu=GPU)
+    assert (caught.value.code, caught.value.details["key"]) == ("bad_value", "vllm_version")
+
+
+def test_hyphens_words_and_numbers_of_the_command_line_are_understood() -> None:
+    engine = plan_kv_cache(
+        LLAMA,
+        engine_args={"max-model-len": "32k", "tensor-parallel-size": "2", "no-enable-prefix-caching": True},
+        gpu=GPU,
+    ).engine
+    assert (engine.max_model_len, engine.tensor_parallel_size, engine.enable_prefix_caching) == (32000, 2, False)
