@@ -37,5 +37,5 @@ def test_what_the_server_measured(report):
 def test_the_page_lies_beside_it(host):
     page = host.file("/var/lib/vllm/reports/smol/latest.html")
     assert page.mode == 0o644
-    assert "The capital of France is Paris." in page.content_string
+    assert "The capital of Japan is Tokyo." in page.content_string
     assert "<script" not in page.content_string

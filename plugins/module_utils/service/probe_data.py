@@ -4,7 +4,7 @@
 """What the probe asks, and what a right answer contains.
 
 Questions are easy on purpose: they tell a working model from one with broken weights, kernels, KV cache or chat template, not a clever model
-from a simple one. `SmolLM2-135M-Instruct`, served by vLLM 0.32.0 at temperature 0, passes those of `BASIC` [ran].
+from a simple one. `SmolLM2-135M-Instruct`, served by vLLM 0.32.0 at temperature 0 with a KV cache of 8 or of 16 bit, passes those of `BASIC` [ran].
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Turn(NamedTuple):
 class Conversation(NamedTuple):
     """A check that asks and reads.
 
-    `id` is the check's name. All turns must be answered rightly. `min_chars`: length of the last answer. `language`: of all answers.
+    `id` is the check's name. `may_fail`: so many turns may be answered wrongly: a small model stumbles over single words, a broken one over
+    all. `min_chars`: length of the last answer. `language`: of all answers.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Conversation(NamedTuple):
     min_chars: int = 1
     language: str = ""
     separate: bool = False  # each turn is a conversation of its own
+    may_fail: int = 0
 
 
 CONVERSATIONS: tuple[Conversation, ...] = (
@@ -40,10 +42,13 @@ CONVERSATIONS: tuple[Conversation, ...] = (
         id="factual",
         title="Facts that every model knows",
         turns=(
-            Turn("What is the capital of France?", (r"\bParis\b",), "Paris"),
+            Turn("What is the capital of Japan?", (r"\bTokyo\b",), "Tokyo"),
             Turn("What is 7 + 5?", (r"\b12\b", r"\btwelve\b"), "12"),
+            Turn("Name the capital of France.", (r"\bParis\b",), "Paris"),
+            Turn("What is the chemical formula of water?", (r"\bH(?:2|₂|_2|_\{2\})O\b",), "H2O"),
         ),
         separate=True,
+        may_fail=1,
     ),
     Conversation(
         id="multi_turn",
@@ -125,6 +130,9 @@ NEEDLE = "The secret code of the lighthouse is 7316. "
 NEEDLE_QUESTION = "What is the secret code of the lighthouse? Answer with the number only."
 NEEDLE_EXPECTED = r"\b7316\b"
 NEEDLE_PLACE = 0.35
+
+# Questions whose answers cannot be confused, for requests at the same time and for the comparison of streamed and whole answers.
+SINGLE_QUESTIONS: tuple[Turn, ...] = CONVERSATIONS[0].turns[:2]
 
 SPEED_PROMPT = "Write a long and detailed description of a day at a harbour, from the morning to the night."
 

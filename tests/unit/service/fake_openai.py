@@ -13,13 +13,21 @@ from typing import Any
 
 MODEL = "fake/model"
 ANSWERS = (
+    (r"capital of Japan", "The capital of Japan is Tokyo."),
     (r"capital of France", "The capital of France is Paris."),
+    (r"formula of water", "It is H2O."),
     (r"7 \+ 5", "7 + 5 = 12"),
     (r"favourite fruit\?", "Your favourite fruit is the mango."),
     (r"fruit is the mango", "Mangos are delicious!"),
-    (r"about the sea", "The sea is wide and never still. Waves roll on to the shore all day. Ships cross it under the stars of the night."),
+    (
+        r"about the sea",
+        "The sea is wide and never still. Waves roll on to the shore all day. Ships cross it under the stars of the night.",
+    ),
     (r"apples", "She has 3 + 4 - 2 = 5 apples."),
-    (r"Himmel", "Der Himmel ist blau, weil das Licht der Sonne in der Luft gestreut wird. Das blaue Licht wird am stärksten gestreut."),
+    (
+        r"Himmel",
+        "Der Himmel ist blau, weil das Licht der Sonne in der Luft gestreut wird. Das blaue Licht wird am stärksten gestreut.",
+    ),
     (r"code of the lighthouse\?", "7316"),
 )
 GARBAGE = "!" * 64
@@ -28,7 +36,7 @@ LOOP = "The sea is " + "very very deep and the sea is " * 40
 
 class FakeServer:
     """Vices: garbage, empty, loop, wrong, cut_stream, slow, no_tool, tool_as_text, broken_arguments, wrong_usage, wrong_total, no_usage,
-    other_stream, unstable, leaks_reasoning, no_reasoning, mixed_up, forgetful, html, error_500, leaks_markup, refuses_long."""
+    other_stream, unstable, leaks_reasoning, no_reasoning, mixed_up, forgetful, weak, html, error_500, leaks_markup, refuses_long."""
 
     def __init__(self, *vices: str, reasoning: bool = False, api_key: str = "") -> None:
         self.vices = set(vices)
@@ -64,7 +72,10 @@ class FakeServer:
             if "tool_as_text" in self.vices:
                 message["content"] = f"<|tool_call|>get_weather {arguments}"
             else:
-                message |= {"content": None, "tool_calls": [{"type": "function", "function": {"name": "get_weather", "arguments": arguments}}]}
+                message |= {
+                    "content": None,
+                    "tool_calls": [{"type": "function", "function": {"name": "get_weather", "arguments": arguments}}],
+                }
         if self.reasoning:
             if "leaks_reasoning" in self.vices:
                 message["content"] = f"<think>Easy.</think>{message['content']}"
@@ -78,7 +89,9 @@ class FakeServer:
             if vice in self.vices:
                 return instead
         if "mixed_up" in self.vices and len(self.requests) > 1 and self.count % 2 == 0:
-            return ANSWERS[2][1]
+            return "7 + 5 = 12" if "Japan" in question else "Tokyo"
+        if "weak" in self.vices and "Japan" in question:
+            return "The capital of Japan is Kyoto."
         if "forgetful" in self.vices and len(body["messages"]) > 1:
             return "I do not know."
         if "unstable" in self.vices:
@@ -161,7 +174,7 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
             message = fake.message(body)
             text = message["content"] or ""
             if "other_stream" in fake.vices:
-                text = text.replace("Paris", "Pariss")
+                text = text.replace("Tokyo", "Tokio")
             for piece in filter(None, [message.get("reasoning")]):
                 self.event({"choices": [{"delta": {"reasoning": piece}}]})
             for index, piece in enumerate(re.findall(r"\S+\s*", text)):

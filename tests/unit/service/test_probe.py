@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
 from ansible_collections.gpuhost.vllm.plugins.module_utils.service.openai_client import Client
-from ansible_collections.gpuhost.vllm.plugins.module_utils.service.probe import CheckResult, ProbeResult, ProbeSettings, probe
+from ansible_collections.gpuhost.vllm.plugins.module_utils.service.probe import (
+    CheckResult,
+    ProbeResult,
+    ProbeSettings,
+    probe,
+)
 from ansible_collections.gpuhost.vllm.plugins.module_utils.service.probe_data import ALL_CHECKS, BASIC
 from fake_openai import MODEL, FakeServer
 
@@ -44,11 +49,11 @@ def test_what_is_not_on_is_skipped() -> None:
 def test_each_check_shows_what_was_asked_and_answered() -> None:
     factual = check(run(FakeServer(), checks=["factual"]), "factual")
     assert factual.exchanges[0] == {
-        "prompt": "What is the capital of France?",
-        "answer": "The capital of France is Paris.",
+        "prompt": "What is the capital of Japan?",
+        "answer": "The capital of Japan is Tokyo.",
         "reasoning": "",
     }
-    assert factual.answer == "7 + 5 = 12"
+    assert factual.answer == "It is H2O."
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_each_check_shows_what_was_asked_and_answered() -> None:
         ("garbage", "factual", "the character '!' is repeated 64 times"),
         ("empty", "factual", "the answer is empty"),
         ("loop", "creative", "repeats itself"),
-        ("wrong", "factual", "does not say Paris"),
+        ("wrong", "factual", "does not say Tokyo"),
         ("forgetful", "multi_turn", "does not say mango"),
         ("leaks_markup", "factual", "<|im_end|>"),
         ("cut_stream", "streaming", "without its end mark"),
@@ -80,6 +85,13 @@ def test_a_vice_is_found_and_named(vice: str, failed_check: str, why: str) -> No
     assert why in found.reason
     assert result.verdict == "failed"
     assert why in result.failures[0]
+
+
+def test_a_weak_model_may_err_once() -> None:
+    factual = check(run(FakeServer("weak"), checks=["factual"]), "factual")
+    assert factual.verdict == "passed"
+    assert "all answers but one were right" in factual.reason
+    assert "Kyoto" in factual.exchanges[0]["answer"]
 
 
 def test_a_failed_check_that_is_not_required_is_a_warning() -> None:
@@ -149,7 +161,10 @@ def test_a_wrong_api_key_is_told_without_it() -> None:
 def test_an_url_with_v1_is_accepted_and_nonsense_is_not() -> None:
     server = FakeServer()
     with server.running():
-        assert probe(Client(server.url + "/v1/", "", 5), ProbeSettings(checks=["models"], speed_levels=())).verdict == "passed"
+        assert (
+            probe(Client(server.url + "/v1/", "", 5), ProbeSettings(checks=["models"], speed_levels=())).verdict
+            == "passed"
+        )
     with pytest.raises(VllmHostError) as caught:
         Client("localhost:8000")
     assert caught.value.code == "url_invalid"
