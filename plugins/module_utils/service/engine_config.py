@@ -96,7 +96,10 @@ def _entries_of(name: str, value: Any, kind: str) -> dict[str, Any]:
     if kind in ("switch", "flag"):
         raise _invalid(name, f"takes true or false, not {value!r}")
     if kind == "repeated":
-        return {f"{name}={_text(name, item)}": True for item in _as_list(value)}
+        texts = [_text(name, item) for item in _as_list(value)]
+        if len(set(texts)) < len(texts):
+            raise _invalid(name, "cannot be given the same value twice")
+        return {f"{name}={text}": True for text in texts}
     if kind == "list":
         items = [_text(name, item) for item in _as_list(value)]
         if len(items) == 1 and items[0].startswith("-"):
@@ -126,6 +129,8 @@ def _text(name: str, value: Any) -> str:
         # For options that take a text among other things; the plain words of JSON, YAML and vLLM's own parsing differ only in case.
         return "true" if value else "false"
     text = str(value)
+    if text == "--":
+        raise _invalid(name, "cannot be '--': Python's argument parser takes that away (read in 3.11 to 3.13)")
     try:
         text.encode()
     except UnicodeEncodeError as error:
