@@ -38,6 +38,7 @@ unit: setup ## All unit tests
 parts: setup ## Test host images, wheelhouses, the CPU build of vLLM and the demo checkpoints, all cached
 	python -m tests.host.wheels
 	python -m tests.host.checkpoints
+	python -m tests.host.driver_packages
 	tests/host/testhost image bookworm
 	tests/host/testhost image trixie
 

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(mmdebstrap systemd-container debian-archive-keyring iproute2 openssh-client gcc libc6-dev zstd git chromium fonts-dejavu-core libnuma1 libgomp1 apt-utils dpkg-dev)
+packages=(mmdebstrap systemd-container debian-archive-keyring iproute2 openssh-client gcc libc6-dev zstd git chromium fonts-dejavu-core libnuma1 libgomp1 apt-utils dpkg-dev gpg gpg-agent)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -102,7 +102,7 @@ def _of_devices(facts: Facts) -> Iterator[Problem]:
             yield problem("gpu_not_served", f"on the bus but not offered by the driver: {', '.join(missing)}")
         elif not facts["gpus"]:
             yield problem("no_gpu", "NVML counts no GPU, and the PCI bus shows none")
-    elif nvml["state"] in ("library_missing", "driver_not_loaded") and not facts["pci_gpus"]:
+    elif nvml["state"] in ("library_missing", "driver_not_loaded") and not facts["pci_gpus"] and not kernel["loaded"]:
         yield problem("no_gpu", "the PCI bus shows no device of NVIDIA")
     if not kernel["loaded"]:
         return
