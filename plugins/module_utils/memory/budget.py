@@ -266,7 +266,7 @@ def _available(
     measurement = request.measurement
     if measurement is not None and measurement.available_kv_cache_bytes is not None:
         basis = f"what vLLM {request.vllm_version} measured here at {measurement.measured_at or 'an earlier start'}"
-        return _exactly((measurement.available_kv_cache_bytes,) * ranks, "measured", basis)
+        return _exactly((_measured_bytes(measurement, plan),) * ranks, "measured", basis)
     if total is None:
         raise VllmHostError(
             "gpu_memory_unknown",
@@ -290,6 +290,20 @@ def _available(
         source="forecast",
         basis=f"{plan.engine.gpu_memory_utilization:g} of {total / GIB:.2f} GiB less weights and overhead",
     )
+
+
+def _measured_bytes(measurement: Measurement, plan: KvPlan) -> int:
+    """Memory of an earlier start. vLLM prints it to 0.01 GiB but its tokens exactly: the blocks that give those tokens decide."""
+    assert measurement.available_kv_cache_bytes is not None
+    printed = measurement.available_kv_cache_bytes
+    length, tokens = measurement.max_model_len, measurement.kv_cache_tokens
+    if len(plan.bytes_per_block) != 1 or not length or not tokens:
+        return printed
+    block, half = plan.bytes_per_block[0], GIB // 200
+    for blocks in range((printed - half) // block, (printed + half) // block + 2):
+        if plan.capacity(blocks * block, length).kv_cache_tokens == tokens:
+            return blocks * block
+    return printed
 
 
 def _exactly(per_rank: tuple[int, ...], source: str, basis: str) -> Available:
