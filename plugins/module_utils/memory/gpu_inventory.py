@@ -69,7 +69,7 @@ def _from_text(text: str) -> list[InventoryGpu]:
         return [_of_size(float(size.group(1)), text)] * count
     wanted = re.sub(r"[^a-z0-9]", "", what.lower())
     for product in PRODUCTS:
-        if wanted in re.sub(r"[^a-z0-9]", "", product.name.lower()):
+        if len(wanted) >= 3 and wanted in re.sub(r"[^a-z0-9]", "", product.name.lower()):
             return [InventoryGpu(product.name, product.total_bytes, None, product.compute_capability)] * count
     raise _bad(text)
 

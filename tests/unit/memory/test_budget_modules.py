@@ -1,0 +1,90 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modules as Ansible calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.safetensors_headers import TensorGroup
+from ansible_collections.gpuhost.vllm.plugins.modules import deployment_plan, kv_cache_budget
+from memory_cases import KV_CASES, write_checkpoint
+
+
+def run(module: Any, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
+    with patch_module_args(options), pytest.raises(SystemExit):
+        module.main()
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_reference_case(capsys: pytest.CaptureFixture[str]) -> None:
+    case = KV_CASES["kimi25-tp8-bf16"]
+    result = run(
+        kv_cache_budget,
+        capsys,
+        config=case["config"],
+        hf_quant_config=case["hf_quant_config"],
+        engine_args=case["engine_args"],
+        vllm_version="0.32.0",
+        gpu_total_bytes=case["gpu"]["total_bytes"],
+        compute_capability="12.0",
+        available_kv_cache_bytes=case["available_memory"],
+        weights_bytes_per_gpu=[76439268692],
+        overhead_bytes_per_gpu=8 * 2**30,
+        _ansible_check_mode=True,
+    )
+    budget = result["budget"]
+    assert result["changed"] is False
+    assert (budget["max_model_len"], budget["max_model_len_fit"], budget["num_gpu_blocks"]) == (131072, 178752, 11173)
+    assert budget["overhead_bytes_per_gpu"]["low"] == budget["overhead_bytes_per_gpu"]["high"] == 8 * 2**30
+    assert budget["weights_bytes_per_gpu"] == [76439268692]
+
+
+def test_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    groups = [TensorGroup("model.layers.0.mlp.up_proj.weight", "BF16", (64, 32), 1, 4096)]
+    write_checkpoint(tmp_path, KV_CASES["llama8b-tp1"]["config"], groups, 1)
+    result = run(kv_cache_budget, capsys, path=str(tmp_path), gpu_total_bytes=80 * 2**30, compute_capability="9.0")
+    assert result["budget"]["weights"]["source"] == "headers"
+    assert result["checkpoint"]["origin"] == str(tmp_path)
+    plan = run(deployment_plan, capsys, path=str(tmp_path), gpus="1x80GB", measured="")
+    assert plan["plan"]["model"] == str(tmp_path) and plan["plan"]["bytes_to_download"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"path": "/nowhere"}, "checkpoint_not_found"),
+        ({"config": {"model_type": "llama"}}, "bad_config"),
+        ({"config": KV_CASES["llama8b-tp1"]["config"]}, "gpu_memory_unknown"),
+        ({"config": KV_CASES["llama8b-tp1"]["config"], "compute_capability": "new"}, "bad_value"),
+        ({"config": KV_CASES["llama8b-tp1"]["config"], "available_kv_cache_bytes": [-5]}, "bad_value"),
+        (
+            {"config": KV_CASES["llama8b-tp1"]["config"], "available_kv_cache_bytes": [5], "vllm_version": "new"},
+            "bad_value",
+        ),
+    ],
+)
+def test_failures_have_a_code(options: dict[str, Any], code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(kv_cache_budget, capsys, **options)
+    assert result["failed"] and result["failure"]["code"] == code and result["msg"]
+
+
+def test_exactly_one_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "one of the following" in run(kv_cache_budget, capsys)["msg"]
+    assert "mutually exclusive" in run(kv_cache_budget, capsys, path="/a", repo_id="b/c")["msg"]
+
+
+def test_a_hub_needs_its_library(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.delitem(
+        sys.modules, "ansible_collections.gpuhost.vllm.plugins.module_utils.memory.hub_metadata", raising=False
+    )
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    result = run(kv_cache_budget, capsys, repo_id="org/name")
+    assert result["failure"]["code"] == "missing_library" and "vllm_tools.python" in result["msg"]

@@ -1,0 +1,53 @@
+# Copyright (c) 2026 The gpuhost.vllm developers
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""GPUs by description and as gpu_info finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.gpu_inventory import inventory_gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "name", "capability"),
+    [
+        ("8x96GB", 8, "RTX PRO 6000", (12, 0)),
+        ("8 x 96 GB", 8, "RTX PRO 6000", (12, 0)),
+        ("96gb", 1, "RTX PRO 6000", (12, 0)),
+        ("2xH200", 2, "H200", (9, 0)),
+        ("4x h100", 4, "H100", (9, 0)),
+        ("8xB200", 8, "B200", (10, 0)),
+        ("2*RTX PRO 6000", 2, "RTX PRO 6000", (12, 0)),
+        ("1x141GB", 1, "H200", (9, 0)),
+        ("4x100GB", 4, "", None),
+    ],
+)
+def test_descriptions(text: str, count: int, name: str, capability: Any) -> None:
+    found = inventory_gpus(text)
+    assert len(found) == count
+    assert name in found[0].name and found[0].compute_capability == capability
+    assert found[0].total_bytes > 20 * 2**30
+
+
+def test_facts() -> None:
+    facts = [
+        {"name": "NVIDIA X", "total_bytes": 10**11, "reserved_bytes": 10**9, "compute_capability": "12.0", "index": 0}
+    ]
+    found = inventory_gpus([*facts, "1xH200"])
+    assert (found[0].reserved_bytes, found[0].compute_capability) == (10**9, (12, 0))
+    assert "H200" in found[1].name
+    assert inventory_gpus("") == inventory_gpus([]) == []
+    assert inventory_gpus([{"total_bytes": 1, "compute_capability": None}])[0].compute_capability is None
+
+
+@pytest.mark.parametrize(
+    "wrong", ["0x96GB", "8xNothing", "9999x96GB", "x", [3], [{"name": "no size"}], [{"total_bytes": -1}], "8x0GB"]
+)
+def test_nonsense_is_refused_with_an_example(wrong: Any) -> None:
+    with pytest.raises(VllmHostError, match="8x96GB") as caught:
+        inventory_gpus(wrong)
+    assert caught.value.code == "bad_gpus"
