@@ -72,7 +72,7 @@ installed:
   returned: success
   type: dict
 failure:
-  description: C(code) V(driver_not_offered) with the releases that are offered.
+  description: C(code) V(driver_not_offered) with the releases that are offered, or V(headers_not_offered).
   returned: failure
   type: dict
 """
@@ -96,7 +96,7 @@ def main() -> None:
     _rc, listing, _error = module.run_command(["dpkg-query", "--show", f"--showformat={fields}"], check_rc=True)
     installed = packages.parse_dpkg(listing)
     drivers = [one["name"] for one in installed if packages.belongs(one["name"], one["version"])]
-    names = sorted({*module.params["packages"], *drivers})
+    names = sorted({*module.params["packages"], *module.params["others"], *drivers})
     _rc, offers, _error = module.run_command(["apt-cache", "madison", *names], check_rc=True)
     try:
         found = packages.plan(

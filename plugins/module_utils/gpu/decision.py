@@ -28,6 +28,7 @@ def decide(
         ``action``: ``none``, ``everything`` (kernel modules and user space), ``user_space`` or ``refuse``; ``release``: what
         to install, a branch or an exact release; ``exact``: which of the two; ``reasons``: sentences.
     """
+    branch, version = str(branch), str(version)  # YAML makes numbers of them
     container = facts["container"]
     if container == "wsl":
         return _refuse("In WSL the driver is that of Windows: install it there, nothing here.")
@@ -108,7 +109,7 @@ def reboot(facts: Facts, installed: str, allowed: bool, local: bool) -> Facts:
         facts: what ``gpu_info`` returns after the packages are in place and loading the module was tried.
         installed: release of the installed packages; empty if unknown.
         allowed: drivers_reboot.
-        local: the play runs on the host itself.
+        local: the play runs on the very machine that would be rebooted.
 
     Returns:
         ``needed``, ``do`` (needed and nothing forbids it), ``why`` (sentences: why needed, then what forbids it).

@@ -259,7 +259,9 @@ def _empty_gpu(index: int) -> Facts:
 def read_processes(call: Call, handle: Any, index: int) -> list[Facts]:
     """Compute processes on one GPU. ``memory_bytes`` is None where the driver hides it (in a container, or under MIG)."""
     found = call("nvmlDeviceGetComputeRunningProcesses_v3", handle)
-    if found is None:  # not the name without a number: pynvml raises another kind of error where its version is not there
+    if (
+        found is None
+    ):  # not the name without a number: pynvml raises another kind of error where its version is not there
         found = call("nvmlDeviceGetComputeRunningProcesses_v2", handle)
     return [{"gpu": index, "pid": one.pid, "memory_bytes": one.usedGpuMemory} for one in found or []]
 

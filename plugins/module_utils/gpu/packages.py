@@ -20,7 +20,7 @@ Facts = dict[str, Any]
 # (nvidia-container-toolkit, libnvidia-container1, nvidia-cuda-toolkit), but their versions are not a driver release.
 _NAMES = re.compile(
     r"(lib)?nvidia-.+|libcuda1|libcudadebugger1|libnvcuvid1|libnvoptix1|libxnvctrl.*|cuda-drivers.*|firmware-nvidia-.+|"
-    r"(xserver-xorg-video|libgl1|libegl|libglx|libgles)-nvidia.*|linux-(modules|objects|signatures)-nvidia-.+"
+    r"(xserver-xorg-video|libgl1|libegl|libglx|libgles)-nvidia.*"
 )
 # A driver release after an epoch: three digits of branch, then two or three of build ("580.159.04-1", "1:580.95.05-0ubuntu1").
 _RELEASE = re.compile(r"(?:\d+:)?(\d{3}\.\d{2,3}(?:\.\d+)*)(?!\d)")
@@ -72,7 +72,7 @@ def plan(
 
     Args:
         installed: what :func:`parse_dpkg` gives.
-        offered: what :func:`parse_madison` gives, of all names in ``wanted`` and of the installed driver packages.
+        offered: what :func:`parse_madison` gives, of all names in ``wanted`` and ``others`` and of the installed driver packages.
         wanted: packages that must be of that release.
         release: a branch or an exact release.
         others: packages that must be there in any version (kernel headers, say).
@@ -83,7 +83,8 @@ def plan(
         ``broken``: driver packages left half-way by dpkg; ``installed``: name to version of the driver's packages now.
 
     Raises:
-        VllmHostError: ``driver_not_offered`` when a wanted package is not offered in that release.
+        VllmHostError: ``driver_not_offered`` when a wanted package is not offered in that release; ``headers_not_offered`` when
+            one of ``others`` is neither there nor offered.
     """
     drivers = {one["name"]: one for one in installed if belongs(one["name"], one["version"])}
     chosen = _exact_release(drivers, offered, wanted, release)
@@ -92,6 +93,7 @@ def plan(
     remove = sorted(name for name in drivers if not targets[name])
     present = {one["name"] for one in installed if one["status"][:2] in _WHOLE}
     missing = sorted(set(others) - present)
+    _all_offered(missing, offered)
     moves = [name for name in names if name not in drivers or drivers[name]["version"] != targets[name]]
     broken = sorted(name for name, one in drivers.items() if one["status"][:2] not in _WHOLE)
     return {
@@ -120,6 +122,17 @@ def _exact_release(drivers: dict[str, Facts], offered: dict[str, list[str]], wan
         )
     newest = _newest(_known(wanted[0], drivers, offered), release)
     return release_of(newest)
+
+
+def _all_offered(missing: list[str], offered: dict[str, list[str]]) -> None:
+    unknown = [name for name in missing if not offered.get(name)]
+    if unknown:
+        raise VllmHostError(
+            "headers_not_offered",
+            f"The repositories do not offer {', '.join(unknown)}, for which the kernel modules are to be built. If the running kernel is "
+            "older than the repositories' one, upgrade it and reboot; else name the right packages in drivers_kernel_headers.",
+            packages=unknown,
+        )
 
 
 def _target(versions: list[str], release: str) -> str:

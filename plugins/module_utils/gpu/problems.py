@@ -215,7 +215,7 @@ def below(value: Optional[float], limit: Optional[float]) -> bool:
 
 def at_least(version: Optional[str], minimum: str) -> bool:
     """Whether a dotted version is known and not older than the minimum: ``at_least("12.0", "9.0")``."""
-    return bool(version) and _numbers(str(version)) >= _numbers(minimum)
+    return bool(version) and _numbers(str(version)) >= _numbers(str(minimum))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

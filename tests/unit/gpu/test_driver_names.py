@@ -1,0 +1,130 @@
+"""Package names and repository addresses of each distribution, as the role's variables give them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+VARS = Path(__file__).resolve().parents[3] / "roles/drivers/vars"
+
+
+def _resolve(text: str, distribution: str, version: str, release="580", exact=False, source="nvidia", **facts):
+    variables = {}
+    for name in ("main", {"Debian": "Debian", "Ubuntu": "Ubuntu", "RedHat": "RedHat"}[distribution]):
+        variables.update(_trusted(yaml.safe_load((VARS / f"{name}.yml").read_text())))
+    variables.update(
+        ansible_facts={
+            "distribution_version": version,
+            "distribution_major_version": version.split(".")[0],
+            "architecture": "x86_64",
+            "kernel": "6.1.0-40-amd64",
+            **facts,
+        },
+        drivers_source=source,
+        drivers_branch="580",
+        drivers_packages=[],
+        drivers_kernel_headers=[],
+        drivers_mirror="",
+        __drivers_decision={"release": release, "exact": exact, "action": "user_space" if exact else "everything"},
+    )
+    return Templar(loader=DataLoader(), variables=variables).template(trust_as_template("{{ " + text + " }}"))
+
+
+def _trusted(value):
+    if isinstance(value, str):
+        return trust_as_template(value)
+    if isinstance(value, dict):
+        return {key: _trusted(part) for key, part in value.items()}
+    return [_trusted(part) for part in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "source", "release", "names"),
+    [
+        ("Debian", "12", "nvidia", "580", ["nvidia-driver-cuda", "nvidia-persistenced", "nvidia-kernel-open-dkms"]),
+        ("Debian", "13", "mirror", "580", ["nvidia-driver-cuda", "nvidia-persistenced", "nvidia-kernel-open-dkms"]),
+        (
+            "Debian",
+            "13",
+            "distribution",
+            "550",
+            ["libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-persistenced", "nvidia-open-kernel-dkms"],
+        ),
+        (
+            "Ubuntu",
+            "24.04",
+            "nvidia",
+            "580",
+            ["libnvidia-compute-580", "nvidia-utils-580", "nvidia-compute-utils-580", "nvidia-dkms-580-open"],
+        ),
+        (
+            "Ubuntu",
+            "22.04",
+            "nvidia",
+            "590",
+            ["libnvidia-compute", "nvidia-utils", "nvidia-compute-utils", "nvidia-dkms-open"],
+        ),
+        (
+            "Ubuntu",
+            "24.04",
+            "distribution",
+            "580",
+            [
+                "libnvidia-compute-580-server",
+                "nvidia-utils-580-server",
+                "nvidia-compute-utils-580-server",
+                "nvidia-dkms-580-server-open",
+            ],
+        ),
+        ("RedHat", "9.6", "nvidia", "580", ["nvidia-driver-cuda", "nvidia-persistenced", "kmod-nvidia-open-dkms"]),
+    ],
+)
+def test_packages_of_a_machine(distribution, version, source, release, names):
+    assert _resolve("__drivers_packages", distribution, version, release, source=source) == names
+
+
+@pytest.mark.parametrize(
+    ("distribution", "release", "names"),
+    [
+        ("Debian", "575.57.08", ["nvidia-driver-cuda"]),
+        ("Ubuntu", "575.57.08", ["libnvidia-compute-575", "nvidia-utils-575"]),
+        ("Ubuntu", "590.44.01", ["libnvidia-compute", "nvidia-utils"]),
+    ],
+)
+def test_packages_of_a_container_are_of_its_hosts_branch(distribution, release, names):
+    assert _resolve("__drivers_packages", distribution, "24.04", release, exact=True) == names
+    assert _resolve("__drivers_others", distribution, "24.04", release, exact=True) == []
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "folder", "key"),
+    [
+        ("Debian", "12", "debian12/x86_64", "3bf863cc.pub"),
+        ("Debian", "13", "debian13/x86_64", "8793F200.pub"),
+        ("Ubuntu", "22.04", "ubuntu2204/x86_64", "3bf863cc.pub"),
+        ("Ubuntu", "24.04", "ubuntu2404/x86_64", "3bf863cc.pub"),
+    ],
+)
+def test_nvidias_repository(distribution, version, folder, key):
+    assert _resolve("__drivers_url", distribution, version).endswith(f"/compute/cuda/repos/{folder}/")
+    assert _resolve("__drivers_nvidia_key", distribution, version) == key
+
+
+def test_arm_servers_have_another_folder():
+    assert _resolve("__drivers_url", "Ubuntu", "24.04", architecture="aarch64").endswith("/ubuntu2404/sbsa/")
+
+
+@pytest.mark.parametrize(
+    ("distribution", "kernel", "headers"),
+    [
+        ("Debian", "6.1.0-40-amd64", ["linux-headers-6.1.0-40-amd64", "linux-headers-amd64"]),
+        ("Debian", "6.8.12-9-pve", ["proxmox-headers-6.8.12-9-pve"]),
+        ("Ubuntu", "6.8.0-85-generic", ["linux-headers-6.8.0-85-generic", "linux-headers-generic"]),
+    ],
+)
+def test_headers_of_the_running_kernel(distribution, kernel, headers):
+    assert _resolve("__drivers_others", distribution, "12", kernel=kernel) == headers

@@ -1,0 +1,169 @@
+"""The driver's packages as one set. Real apt does the same in molecule/drivers; here are the corners."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
+from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu import deb_index, packages
+
+MADISON = """\
+nvidia-driver-cuda | 590.44.01-1 | http://mirror ./ Packages
+nvidia-driver-cuda | 580.105.08-1 | http://mirror ./ Packages
+nvidia-driver-cuda | 580.95.05-1 | http://mirror ./ Packages
+nvidia-driver-cuda | 580.95.05-1 | http://other ./ Packages
+nvidia-graphics-drivers | 535.261.03-1 | http://debian bookworm/non-free Sources
+libnvidia-rtcore | 580.105.08-1 | http://mirror ./ Packages
+"""
+DPKG = """\
+ii |nvidia-driver-cuda|580.95.05-1
+hi |libnvidia-rtcore|580.95.05-1
+iF |libcuda1|580.95.05-1
+ii |nvidia-container-toolkit|1.17.8-1
+rc |libnvidia-ml1|535.1.1-1
+un |nvidia-smi|
+ii |bash|5.2.15-2
+"""
+
+
+def _plan(wanted, release, others=(), dpkg=DPKG, madison=MADISON):
+    return packages.plan(packages.parse_dpkg(dpkg), packages.parse_madison(madison), wanted, release, list(others))
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("580.159.04-1", "580.159.04"),
+        ("1:580.95.05-0ubuntu1", "580.95.05"),
+        ("580.95.05-0ubuntu0.24.04.2", "580.95.05"),
+        ("535.261.03-1~deb12u1", "535.261.03"),
+        ("1.17.8-1", ""),
+        ("12.9.1-1", ""),
+        ("2021.03.26", ""),
+    ],
+)
+def test_release_of_a_version(version, release):
+    assert packages.release_of(version) == release
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "part"),
+    [
+        ("libnvidia-compute-580", "580.95.05-0ubuntu1", True),
+        ("libcuda1", "580.95.05-1", True),
+        ("linux-modules-nvidia-580-server-open-6.8.0-85-generic", "6.8.0-85.85", False),
+        ("nvidia-container-toolkit", "1.17.8-1", False),
+        ("nvidia-cuda-toolkit", "12.4.131~12.4.1-4", False),
+        ("nvidia-fabricmanager-580", "580.95.05-1", True),
+        ("bash", "580.95.05-1", False),
+    ],
+)
+def test_what_belongs_to_a_driver(name, version, part):
+    assert packages.belongs(name, version) == part
+
+
+def test_offers_are_those_of_binary_packages_each_once():
+    offered = packages.parse_madison(MADISON)
+    assert offered["nvidia-driver-cuda"] == ["590.44.01-1", "580.105.08-1", "580.95.05-1"]
+    assert "nvidia-graphics-drivers" not in offered
+
+
+def test_removed_packages_are_not_there():
+    assert [one["name"] for one in packages.parse_dpkg(DPKG)] == [
+        "nvidia-driver-cuda",
+        "libnvidia-rtcore",
+        "libcuda1",
+        "nvidia-container-toolkit",
+        "bash",
+    ]
+
+
+def test_the_installed_set_moves_with_what_is_wanted():
+    plan = _plan(["nvidia-driver-cuda"], "580")
+    assert plan["release"] == "580.105.08"
+    # libcuda1 is not offered in the newer release: it keeps the branch, and apt's own dependencies decide.
+    assert plan["install"] == [
+        "libcuda1=580.95.05-1",
+        "libnvidia-rtcore=580.105.08-1",
+        "nvidia-driver-cuda=580.105.08-1",
+    ]
+    assert (plan["remove"], plan["broken"]) == ([], ["libcuda1"])
+
+
+def test_a_branch_change_removes_what_the_new_branch_does_not_have():
+    plan = _plan(["nvidia-driver-cuda"], "590")
+    assert plan["install"] == ["nvidia-driver-cuda=590.44.01-1"]
+    assert plan["remove"] == ["libcuda1", "libnvidia-rtcore"]
+
+
+def test_an_exact_release_is_installed_although_a_newer_one_is_offered():
+    assert _plan(["nvidia-driver-cuda"], "580.95.05")["release"] == "580.95.05"
+
+
+def test_a_set_in_place_needs_nothing():
+    dpkg = "hi |nvidia-driver-cuda|580.105.08-1\nii |libcuda1|580.105.08-1\n"
+    plan = _plan(["nvidia-driver-cuda"], "580", dpkg=dpkg)
+    assert (plan["install"], plan["remove"], plan["hold"]) == ([], [], ["libcuda1"])
+
+
+def test_a_release_that_the_repository_dropped_is_kept():
+    plan = _plan(["nvidia-driver-cuda"], "575", dpkg="ii |nvidia-driver-cuda|575.57.08-1\n")
+    assert (plan["release"], plan["install"]) == ("575.57.08", [])
+
+
+def test_a_release_that_nobody_offers_is_refused_with_those_that_are():
+    with pytest.raises(VllmHostError) as caught:
+        _plan(["nvidia-driver-cuda", "nvidia-persistenced"], "575")
+    assert caught.value.code == "driver_not_offered"
+    assert caught.value.details["offered"] == {
+        "nvidia-driver-cuda": ["580.105.08", "580.95.05", "590.44.01"],
+        "nvidia-persistenced": [],
+    }
+
+
+def test_tools_with_versions_of_their_own_follow_the_branch():
+    """Debian: nvidia-persistenced 535.171 beside driver 535.247."""
+    madison = "libcuda1 | 535.247.01-1 | u s Packages\nnvidia-persistenced | 535.171.04-1 | u s Packages\n"
+    plan = _plan(["libcuda1", "nvidia-persistenced"], "535", dpkg="", madison=madison)
+    assert plan["install"] == ["libcuda1=535.247.01-1", "nvidia-persistenced=535.171.04-1"]
+
+
+def test_headers():
+    offered = MADISON + "linux-headers-amd64 | 6.1.140-1 | u s Packages\n"
+    assert (
+        "linux-headers-amd64"
+        in _plan(["nvidia-driver-cuda"], "580", ["linux-headers-amd64"], madison=offered)["install"]
+    )
+    with pytest.raises(VllmHostError, match="do not offer linux-headers-6.1.0-99"):
+        _plan(["nvidia-driver-cuda"], "580", ["linux-headers-6.1.0-99"], madison=offered)
+    assert _plan(["nvidia-driver-cuda"], "580", ["bash"])["release"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    control = tmp_path / "root/DEBIAN/control"
+    control.parent.mkdir(parents=True)
+    control.write_text("Package: a\nVersion: 1\nArchitecture: all\nMaintainer: x <x@invalid>\nDescription: d\n")
+    (tmp_path / "debs/deeper").mkdir(parents=True)
+    subprocess.run(["dpkg-deb", "--build", tmp_path / "root", tmp_path / "debs/deeper/a_1_all.deb"], check=True)
+    return tmp_path / "debs"
+
+
+def test_index_of_a_folder(folder):
+    text, count = deb_index.index(folder)
+    assert count == 1
+    assert text.startswith("Package: a\n")
+    assert "Filename: ./pool/deeper/a_1_all.deb\n" in text
+    assert "SHA256: " in text
+
+
+def test_a_folder_without_packages_and_a_broken_package(folder, tmp_path):
+    with pytest.raises(VllmHostError) as caught:
+        deb_index.index(tmp_path / "nowhere")
+    assert caught.value.code == "no_packages"
+    (folder / "b.deb").write_text("no package")
+    with pytest.raises(VllmHostError) as caught:
+        deb_index.index(folder)
+    assert caught.value.code == "bad_package"
+    assert str(folder / "b.deb") in caught.value.message
