@@ -42,19 +42,37 @@ vllm #53748 on an RTX PRO 6000 and a GB10.
 """
 SHARED_MEMORY_LIMIT_SM12X_BYTES = SHARED_MEMORY_LIMIT_BYTES[12, 0]
 
-_COMPILED = "kernel of vLLM's own wheel compiled for sm_120 with Triton 3.6.0 (ran)"
+# Both compilers say the same of every kernel that both were given.
+_TRITON_3_6 = "the kernel of vLLM's own wheel compiled for sm_120 with Triton 3.6.0 (ran)"
+_TRITON_3_9 = "the kernel of this release (CPU build, same source) compiled for sm_120 with Triton 3.9.0 (ran)"
+_BOTH = _TRITON_3_6 + " and 3.9.0"
 
-# Oldest first. A release between two rows is judged by the older one, and the decision says so.
+# Oldest first: every release from 0.17.1 on. Another one is judged by the nearest older row, and the decision says so.
 TRITON_MLA_FP8_ON_SM12X = (
     MlaFp8Row("0.17.1", "not_implemented", None, "TritonMLAImpl raises NotImplementedError in 0.17.1 (read)"),
-    MlaFp8Row("0.18.0", "fits", 87_040, _COMPILED),
-    MlaFp8Row("0.19.1", "fits", 87_040, _COMPILED),
-    MlaFp8Row("0.20.0", "does_not_fit", 102_400, _COMPILED),
-    MlaFp8Row("0.20.2", "does_not_fit", 102_400, _COMPILED),
-    MlaFp8Row("0.22.1", "does_not_fit", 102_400, _COMPILED),
-    MlaFp8Row("0.27.1", "does_not_fit", 102_400, _COMPILED + "; vllm #53748 on an RTX PRO 6000 (reported)"),
-    MlaFp8Row("0.30.0", "does_not_fit", 102_400, _COMPILED),
-    MlaFp8Row("0.33.0", "does_not_fit", 102_400, _COMPILED + "; vllm #54013 and #46728 open when read"),
+    MlaFp8Row("0.18.0", "fits", 87_040, _BOTH),
+    MlaFp8Row("0.18.1", "fits", 87_040, _TRITON_3_9),
+    MlaFp8Row("0.19.0", "fits", 87_040, _TRITON_3_9),
+    MlaFp8Row("0.19.1", "fits", 87_040, _BOTH),
+    MlaFp8Row("0.20.0", "does_not_fit", 102_400, _BOTH),
+    MlaFp8Row("0.20.1", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.20.2", "does_not_fit", 102_400, _BOTH),
+    MlaFp8Row("0.21.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.22.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.22.1", "does_not_fit", 102_400, _BOTH),
+    MlaFp8Row("0.23.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.24.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.25.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.25.1", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.26.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.27.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.27.1", "does_not_fit", 102_400, _BOTH + "; vllm #53748 on an RTX PRO 6000 (reported)"),
+    MlaFp8Row("0.28.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.29.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.30.0", "does_not_fit", 102_400, _BOTH),
+    MlaFp8Row("0.31.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.32.0", "does_not_fit", 102_400, _TRITON_3_9),
+    MlaFp8Row("0.33.0", "does_not_fit", 102_400, _TRITON_3_6 + "; fixes vllm #54013 and #46728 open when read"),
 )
 
 MLA_DTYPES_ON_SM12X = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")
@@ -67,9 +85,10 @@ DSA_DTYPES_ON_SM12X = ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla")
 DSA_DTYPES_ON_SM12X_SOURCE = "FLASHINFER_MLA_SPARSE_SM120 in 0.32.0 and 0.33.0 refuses every other dtype (read)"
 
 # Decode context parallel with a quantized MLA cache: an assertion ("DCP not support fp8 kvcache now") on every GPU.
-MLA_FP8_DCP_FAILS_UP_TO = "0.22.1"
-MLA_FP8_DCP_WORKS_FROM = "0.27.1"
-MLA_FP8_DCP_SOURCE = "mla_attention.py asserts in 0.17.1, 0.18.0, 0.19.1, 0.20.0 and 0.22.1, no longer in 0.27.1 (read)"
+MLA_FP8_DCP_WORKS_FROM = "0.25.0"
+MLA_FP8_DCP_SOURCE = (
+    "mla_attention.py asserts in every release from 0.17.1 to 0.24.0, no longer in 0.25.0 and newer (read)"
+)
 
 # Older releases accept the option, then their CUDA cache kernels raise "Unsupported data type of kv cache: bfloat16".
 EXPLICIT_16_BIT_FROM = "0.20.0"

@@ -141,9 +141,10 @@ def test_decode_context_parallel(version, state):
     assert outcome(vllm_version=version, engine_args={"decode_context_parallel_size": 2})[0] == state
 
 
-def test_decode_context_parallel_works_again_from_0_27_1():
+def test_decode_context_parallel_works_from_0_25_0():
     assert outcome(vllm_version="0.27.1", dcp=4, probe_result=FITS) == ("original", "fp8_e4m3")
-    assert outcome(vllm_version="0.22.1", dcp=4, compute_capability="9.0")[0] == "stripped"
+    assert outcome(vllm_version="0.24.0", dcp=4, compute_capability="9.0")[0] == "stripped"
+    assert outcome(vllm_version="0.25.0", dcp=4, compute_capability="9.0")[0] == "original"
     assert outcome(vllm_version="0.27.1", dcp=4, compute_capability="9.0")[0] == "original"
 
 
