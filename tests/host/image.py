@@ -106,9 +106,9 @@ def _ensure(folder: Path, build: Callable[[Path], None]) -> None:
 
 
 def _build_base(release: str, root: Path) -> None:
-    # In namespaces of its own: however the build ends, its processes end with it and no mount of it is left.
-    own_namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-    run(*own_namespaces, *MMDEBSTRAP, release, root, *_sources(release), timeout=900)
+    # In namespaces of its own that end with us: however that comes about, no process and no mount of the build is left.
+    contained = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    run(*contained, *MMDEBSTRAP, release, root, *_sources(release), timeout=900)
     for key in (root / "etc/ssh").glob("ssh_host_*"):
         key.unlink()  # each host gets its own
 
