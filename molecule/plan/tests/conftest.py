@@ -1,14 +1,12 @@
-"""Plan again from the tests, with other variables, and drive the Hub of this scenario."""
+"""Plan again from the tests: many cases in one run of Ansible, because a run costs more than a plan."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +16,11 @@ CONTROL = "http://127.0.0.1:18098"
 SCENARIO = Path(__file__).parents[1]
 
 
-@dataclass
-class Planned:
-    """One run of the playbook.
-
-    Attributes:
-        plan: the fact ``vllm_plan``; None when the run failed.
-        output: everything that Ansible printed.
-        changed: number of changed tasks.
-        ok: the run succeeded.
-    """
-
-    plan: Any
-    output: str
-    changed: int
-    ok: bool
-
-
-Plan = Callable[..., Planned]
-
-
 class HubControl:
-    """The scenario's Hub: what goes wrong, who may come in, and what it was asked."""
+    """The scenario's Hub: who may come in, and what it was asked."""
 
-    def set(self, what: str, value: Any) -> None:
-        self._call("PUT", f"/{what}", value)
+    def access(self, gated: dict[str, list[str]]) -> None:
+        self._call("PUT", "/access", {"tokens": {}, "gated": gated})
 
     def forget(self) -> None:
         self._call("DELETE", "/seen")
@@ -56,31 +34,33 @@ class HubControl:
             return json.load(answer)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hub() -> Iterator[HubControl]:
     hub = HubControl()
-    hub.set("faults", [])
-    hub.forget()
     yield hub
-    hub.set("faults", [])
-    hub.set("access", {"tokens": {}, "gated": {}, "private": []})
+    hub.access({})
 
 
-@pytest.fixture
-def plan(host: Any, tmp_path: Path) -> Plan:
-    """Run the playbook of this scenario against one host."""
-    name = host.backend.get_pytest_id().split("://")[-1]
+def run_cases(folder: Path, cases: list[dict[str, Any]], *options: str, **variables: Any) -> tuple[dict[str, Any], str]:
+    """Outcomes by host and case, and what Ansible printed."""
     inventory = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "inventory"
+    command = ["ansible-playbook", "-i", str(inventory), str(SCENARIO / "cases.yml"), *options]
+    command += ["-e", json.dumps({"cases": cases, "output_folder": str(folder), **variables})]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}, done.stdout
 
-    def run(*options: str, **variables: Any) -> Planned:
-        variables["plan_output"] = str(tmp_path)
-        command = ["ansible-playbook", "-i", str(inventory), "--limit", name, str(SCENARIO / "converge.yml"), *options]
-        command += ["-e", json.dumps(variables)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        output = done.stdout + done.stderr
-        written = tmp_path / f"{name}.json"
-        made = json.loads(written.read_text()) if done.returncode == 0 and written.exists() else None
-        counts = re.findall(r"changed=(\d+)", output)
-        return Planned(made, output, int(counts[-1]) if counts else -1, done.returncode == 0)
 
-    return run
+def changed_by_plan(output: str) -> list[str]:
+    """Tasks of the role plan that say they changed something."""
+    task, found = "", []
+    for line in output.splitlines():
+        if line.startswith("TASK ["):
+            task = line
+        elif line.startswith("changed: ") and "gpuhost.vllm.plan : " in task:
+            found.append(task)
+    return found
+
+
+def name_of(host: Any) -> str:
+    return str(host.backend.get_pytest_id().split("://")[-1])

@@ -1,109 +1,117 @@
-"""What the role decides on a host with eight RTX PRO 6000, and how it refuses."""
+"""What the role decides for eight RTX PRO 6000, how it refuses, and that it changes nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .conftest import HubControl, Plan
+import pytest
 
-CPU = {"vllm_device": "cpu", "vllm_env": {"VLLM_CPU_KVCACHE_SPACE": "1"}}
+from .conftest import HubControl, changed_by_plan, name_of, run_cases
 
-
-def listing(host: Any) -> str:
-    """Every file that a plan could have touched."""
-    return str(host.check_output("find /var/lib /etc /opt/vllm -newer /opt/vllm/tools/requirements.txt -type f | sort"))
-
-
-def test_dense_mla_on_sm120_is_stripped(plan: Plan) -> None:
-    made = plan()
-    assert made.ok, made.output
-    assert made.changed == 0
-    decided = made.plan
-    assert (decided["checkpoint_state"], decided["kv_cache_dtype"]) == ("stripped", "bfloat16")
-    assert "shared memory" in decided["kv_decision"]["reason"] and decided["kv_decision"]["source"]
-    assert decided["engine_args"]["kv_cache_dtype"] == "bfloat16"
-    assert decided["engine_args"]["max_model_len"] == decided["max_model_len"] == 4096
-    assert decided["gpus"]["count"] == 8
-    assert decided["bytes_to_download"] == decided["bytes_total"] > 5_000_000
-    assert len(decided["revision"]) == 40
-    assert max(map(len, made.output.splitlines())) < 400 or "msg:" in made.output
+CPU = {"device": "cpu", "env": {"VLLM_CPU_KVCACHE_SPACE": "1"}}
+CASES: list[dict[str, Any]] = [
+    {"name": "plain"},
+    {"name": "keep", "policy": "keep"},
+    {"name": "forced", "policy": "keep", "force": True},
+    {"name": "options", "engine_args": {"max-model-len": 1024, "tensor_parallel_size": 2, "max_num_seqs": 3}},
+    {"name": "cpu stripped", "policy": "strip", **CPU},
+    {"name": "cpu as shipped", "policy": "keep", **CPU},
+    {"name": "too little memory", "engine_args": {"gpu_memory_utilization": 0.01}},
+    {"name": "odd parallelism", "engine_args": {"tensor_parallel_size": 3}},
+    {"name": "unknown model", "model": "demo/nothing-of-this-name"},
+    {"name": "unknown revision", "revision": "no-such-branch"},
+    {"name": "nonsense", "model": "not a repository"},
+    {"name": "Hub down", "endpoint": "http://10.231.0.1:9"},
+    {"name": "no GPUs", "gpus": []},
+]
 
 
-def test_the_plan_reads_no_weights(plan: Plan, hub: HubControl) -> None:
-    assert plan().ok
-    ranges = [seen["range"] for seen in hub.seen() if seen["path"].endswith(".safetensors") or seen["origin"] == "cdn"]
-    assert ranges and all(ranges), "every request to a shard names a range"
-    wanted = sum(int(last) - int(first) + 1 for first, last in (r.split("=")[1].split("-") for r in ranges))
-    assert wanted < 20_000
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory, hub: HubControl) -> dict[str, Any]:
+    hub.forget()
+    found, output = run_cases(tmp_path_factory.mktemp("cases"), CASES)
+    assert changed_by_plan(output) == []
+    return found
 
 
-def test_nothing_is_changed_on_the_host(plan: Plan, host: Any) -> None:
-    before = listing(host)
-    assert plan().ok
-    assert listing(host) == before
+@pytest.fixture
+def outcome(outcomes: dict[str, Any], host: Any) -> dict[str, Any]:
+    return dict(outcomes[name_of(host)])
 
 
-def test_keep_is_refused_where_it_is_known_to_fail_unless_forced(plan: Plan) -> None:
-    refused = plan(plan_kv_cache_policy="keep")
-    assert not refused.ok and "known to fail" in refused.output
-    forced = plan(plan_kv_cache_policy="keep", plan_force=True)
-    assert forced.ok, forced.output
-    assert forced.plan["checkpoint_state"] == "original"
-    assert any("forced" in warning for warning in forced.plan["warnings"])
+def test_dense_mla_on_sm120_is_stripped(outcome: dict[str, Any]) -> None:
+    plan = outcome["plain"]["plan"]
+    assert (plan["checkpoint_state"], plan["kv_cache_dtype"]) == ("stripped", "bfloat16")
+    assert "shared memory" in plan["kv_decision"]["reason"] and plan["kv_decision"]["source"]
+    assert plan["engine_args"]["kv_cache_dtype"] == "bfloat16"
+    assert plan["engine_args"]["max_model_len"] == plan["max_model_len"] == 4096
+    assert plan["gpus"]["count"] == 8
+    assert plan["bytes_to_download"] == plan["bytes_total"] > 5_000_000
+    assert plan["disk_free_bytes"] > 10**9
+    assert len(plan["revision"]) == 40
 
 
-def test_users_options_win(plan: Plan) -> None:
-    made = plan(vllm_engine_args={"max-model-len": 1024, "tensor_parallel_size": 2, "max_num_seqs": 3}, vllm_gpus=[0, 1])
-    assert made.ok, made.output
-    assert made.plan["engine_args"]["max_model_len"] == 1024
-    assert made.plan["engine_args"]["tensor_parallel_size"] == 2
-    assert made.plan["max_num_seqs"] == 3
-    assert made.plan["gpus"]["count"] == 2
+def test_keep_is_refused_where_it_is_known_to_fail_unless_forced(outcome: dict[str, Any]) -> None:
+    assert outcome["keep"]["failure"]["code"] == "kv_choice_known_to_fail"
+    forced = outcome["forced"]["plan"]
+    assert forced["checkpoint_state"] == "original"
+    assert any("forced" in warning for warning in forced["warnings"])
 
 
-def test_cpu_forecast_is_exact(plan: Plan) -> None:
+def test_users_options_win(outcome: dict[str, Any]) -> None:
+    args = outcome["options"]["plan"]["engine_args"]
+    assert (args["max_model_len"], args["tensor_parallel_size"], args["max_num_seqs"]) == (1024, 2, 3)
+
+
+def test_cpu_has_twice_the_tokens_as_shipped(outcome: dict[str, Any]) -> None:
     """The figures that vLLM on CPU prints for this checkpoint (tests/host/checkpoints/README.md)."""
-    stripped = plan(plan_kv_cache_policy="strip", **CPU)
-    assert stripped.ok, stripped.output
-    assert stripped.plan["budget"]["kv_bytes_per_token"] == 3456
-    shipped = plan(plan_kv_cache_policy="keep", **CPU)
-    assert shipped.plan["budget"]["kv_bytes_per_token"] == 1728
+    stripped, shipped = outcome["cpu stripped"]["plan"]["budget"], outcome["cpu as shipped"]["plan"]["budget"]
+    assert (stripped["kv_bytes_per_token"], shipped["kv_bytes_per_token"]) == (3456, 1728)
+    assert stripped["kv_cache_tokens"] in (310_688, 310_656)
+    assert shipped["kv_cache_tokens"] in (621_376, 621_312)
 
 
-def test_check_mode(plan: Plan) -> None:
-    made = plan("--check")
-    assert made.ok, made.output
-    assert made.changed == 0 and made.plan["max_model_len"] == 4096
+@pytest.mark.parametrize(
+    ("case", "code", "says"),
+    [
+        ("too little memory", "does_not_fit", "gpu_memory_utilization"),
+        ("odd parallelism", "bad_engine_args", "tensor_parallel_size 3"),
+        ("unknown model", "repo_not_found", "has no repository demo/nothing-of-this-name"),
+        ("unknown revision", "revision_not_found", "has no such revision"),
+        ("nonsense", None, "organization/name"),
+        ("Hub down", "hub_unreachable", "10.231.0.1:9"),
+        ("no GPUs", "no_gpus", "8x96GB"),
+    ],
+)
+def test_refusals_are_told_apart(outcome: dict[str, Any], case: str, code: str | None, says: str) -> None:
+    refused = outcome[case]
+    assert refused["failure"].get("code") == code
+    assert says in refused["msg"]
 
 
-def test_check_mode_on_a_fresh_host(plan: Plan) -> None:
-    """No tools environment: the controller asks the Hub."""
-    described = plan("--check", tools_path="/opt/vllm/nowhere", plan_gpus="8x96GB", drivers_required=False)
-    assert described.ok, described.output
-    assert described.plan["checkpoint_state"] == "stripped"
-    blind = plan("--check", tools_path="/opt/vllm/nowhere", drivers_required=False)
-    assert blind.ok, blind.output
-    assert "are not known" in blind.output
+def test_only_headers_are_read(outcomes: dict[str, Any], hub: HubControl) -> None:
+    asked = [seen for seen in hub.seen() if seen["path"].endswith(".safetensors") or seen["origin"] == "cdn"]
+    assert asked and all(seen["range"] for seen in asked), "every request for a shard names a range"
 
 
-def test_does_not_fit(plan: Plan) -> None:
-    made = plan(vllm_engine_args={"gpu_memory_utilization": 0.01})
-    assert not made.ok
-    assert "does not fit" in made.output or "fit" in made.output and "Remedies" in made.output
-    assert "gpu_memory_utilization" in made.output
+def test_gated(tmp_path: Any, host: Any, hub: HubControl) -> None:
+    hub.access({"demo/tiny-mla": ["ann"]})
+    found, _output = run_cases(tmp_path, [{"name": "gated"}], "--limit", name_of(host))
+    hub.access({})
+    assert found[name_of(host)]["gated"]["failure"]["code"] == "repo_gated"
 
 
-def test_refusals_are_told_apart(plan: Plan, hub: HubControl) -> None:
-    unknown = plan(vllm_model="demo/nothing-of-this-name")
-    assert not unknown.ok and "has no repository demo/nothing-of-this-name" in unknown.output
-    revision = plan(vllm_revision="no-such-branch")
-    assert not revision.ok and "has no such revision" in revision.output
-    hub.set("access", {"gated": {"demo/tiny-mla": ["ann"]}})
-    gated = plan()
-    assert not gated.ok and "gated" in gated.output
-    down = plan(vllm_hub_endpoint="http://10.231.0.1:9")
-    assert not down.ok and "10.231.0.1:9" in down.output and "endpoint" in down.output
-    nonsense = plan(vllm_model="not a repository")
-    assert not nonsense.ok and "organization/name" in nonsense.output
-    bad = plan(vllm_engine_args={"tensor_parallel_size": 3})
-    assert not bad.ok and "tensor_parallel_size 3" in bad.output
+def test_check_mode_on_a_fresh_host(tmp_path: Any, host: Any) -> None:
+    """No tools environment: the controller asks the Hub, or the role says why there is no plan."""
+    cases = [{"name": "described"}, {"name": "blind", "gpus": []}]
+    found, output = run_cases(tmp_path, cases, "--check", "--limit", name_of(host), tools_path="/opt/vllm/nowhere")
+    plans = found[name_of(host)]
+    assert plans["described"]["plan"]["checkpoint_state"] == "stripped"
+    assert plans["described"]["plan"]["disk_free_bytes"] is None
+    assert plans["blind"]["plan"] == {}
+    assert "are not known" in output
+    assert host.file("/opt/vllm/nowhere").exists is False
+
+
+def test_nothing_was_written(host: Any) -> None:
+    assert host.file("/var/lib/vllm").exists is False
