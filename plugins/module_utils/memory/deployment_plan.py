@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
 from ..errors import VllmHostError
+from ..recipes import require_release
 from .budget import GIB, Budget, BudgetRequest, compute_budget
 from .budget_result import attention_kind, budget_result
 from .checkpoint_metadata import CheckpointMetadata
@@ -95,6 +96,7 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
             "no_gpus",
             "There is no GPU to plan for. Name some (plan_gpus: 8x96GB), make the driver work, or set vllm_device: cpu.",
         )
+    require_release(request.recipe, request.vllm_version)
     asked = _merged(request.recipe.get("engine_args"), request.engine_args)
     if asked.get("kv_cache_dtype") in (None, "auto"):
         asked.pop("kv_cache_dtype", None)  # not a choice: the policy makes it explicit
