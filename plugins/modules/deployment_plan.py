@@ -85,6 +85,19 @@ options:
     description: Let an explicit choice through that is known to fail.
     type: bool
     default: false
+  kv_probe:
+    description:
+      - Whether an installed release is asked if its MLA decode kernel, with an FP8 cache, fits into the shared memory of a GPU of compute
+        capability 12. The kernel is compiled by the release itself, without a GPU, and never run; that takes some seconds of one core.
+      - V(auto) asks about releases that the collection's table does not know, V(always) about every one. While the release is not
+        installed yet, or when it cannot tell, the table decides.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  releases:
+    description: Folder of the installed releases, for O(kv_probe); empty when this is not the host that will serve.
+    type: path
+    default: ''
   store:
     description: Where checkpoints are kept; empty when this is not the host that will keep them, so that its disk says nothing.
     type: path
@@ -187,7 +200,8 @@ from ..module_utils.errors import VllmHostError
 from ..module_utils.memory.budget_options import BUDGET_SOURCES, SOURCE_ARGUMENTS, checkpoint_result
 from ..module_utils.memory.deployment_plan import PlanRequest, make_plan
 from ..module_utils.memory.gpu_inventory import inventory_gpus
-from ..module_utils.memory.plan_look import look_at_checkpoint, look_at_disk
+from ..module_utils.memory.kv_kernel_probe import release_probe
+from ..module_utils.memory.plan_look import look_at_checkpoint, look_at_disk, look_at_processor
 
 
 def main() -> None:
@@ -203,6 +217,8 @@ def main() -> None:
             "recipe": {"type": "dict", "default": {}},
             "kv_cache_policy": {"type": "str", "choices": ["auto", "keep", "strip"], "default": "auto"},
             "force": {"type": "bool", "default": False},
+            "kv_probe": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+            "releases": {"type": "path", "default": ""},
             "store": {"type": "path", "default": ""},
             "measured": {"type": "path", "default": "/var/lib/vllm/measured"},
         },
@@ -227,7 +243,10 @@ def main() -> None:
                 recipe=params["recipe"],
                 kv_cache_policy=params["kv_cache_policy"],
                 force=params["force"],
+                kv_probe=release_probe(params["releases"], params["vllm_version"], params["kv_probe"]),
+                kv_probe_always=params["kv_probe"] == "always",
                 disk=look_at_disk(params, params["store"], checkpoint),
+                packages=look_at_processor(params["device"], params["store"]),
                 measured_folder=params["measured"],
             )
         )

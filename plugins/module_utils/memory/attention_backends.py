@@ -12,6 +12,9 @@ from typing import Optional
 from ..errors import VllmHostError
 from .backends_data import BACKENDS, PRIORITIES, Backend
 
+#: Among ``packages``: the processor's matrix tiles, which change a CPU's choice for MLA.
+AMX = "amx"
+
 
 @dataclass(frozen=True)
 class BackendQuestion:
@@ -23,6 +26,8 @@ class BackendQuestion:
         head_size: of a key (of the latent for MLA).
         block_size: asked for by the user, None if not.
         sinks: the layer has attention sinks.
+        float32: the model computes in 32 bit.
+        image_prefix: tokens of an image attend to each other both ways.
     """
 
     mla: bool
@@ -31,6 +36,8 @@ class BackendQuestion:
     head_size: int
     block_size: Optional[int] = None
     sinks: bool = False
+    float32: bool = False
+    image_prefix: bool = False
 
 
 def _accepts_block(backend: Backend, block_size: Optional[int]) -> bool:
@@ -41,6 +48,8 @@ def _fits(backend: Backend, question: BackendQuestion, major: int, packages: Seq
     if backend.mla != question.mla or backend.sparse != question.sparse or major not in backend.majors:
         return False
     if backend.package and backend.package not in packages:
+        return False
+    if (question.float32 or question.image_prefix) and not (backend.mla or backend.name == "TRITON_ATTN"):
         return False
     if question.kv_cache_dtype not in backend.kv_cache_dtypes:
         return False
@@ -66,7 +75,8 @@ def select_backend(
         VllmHostError: ``unsupported`` when no backend takes it.
     """
     if device == "cpu":
-        return BACKENDS["CPU_MLA" if question.mla else "CPU_ATTN"]
+        mla = "AMX_MLA" if AMX in packages else "CPU_MLA"
+        return BACKENDS[mla if question.mla else "CPU_ATTN"]
     major = capability[0]
     names = PRIORITIES.get((question.mla, major)) or PRIORITIES[(question.mla, None)]
     wanted = sorted({backend.package for backend in BACKENDS.values() if backend.package})

@@ -136,6 +136,8 @@ BACKENDS = {
         ),
         Backend("DEEPSEEK_V32_INDEXER", mla=True, sparse=True, kernel_blocks=(64,), any_multiple=False),
         Backend("CPU_ATTN", kv_cache_dtypes=(*_BF16, *_FP8, "fp8_e5m2"), kernel_blocks=(32,)),
+        # Taken where the processor has AMX (platforms/cpu.py, AMXMLABackend).
+        Backend("AMX_MLA", mla=True, kv_cache_dtypes=(*_BF16, *_FP8), kernel_blocks=(32,)),
         Backend("CPU_MLA", mla=True, kv_cache_dtypes=(*_BF16, *_FP8), kernel_blocks=(16,), any_multiple=False),
     )
 }

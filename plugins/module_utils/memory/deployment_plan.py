@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ..errors import VllmHostError
 from ..recipes import require_release
@@ -21,7 +21,7 @@ from .checkpoint_metadata import CheckpointMetadata
 from .engine import Gpu
 from .gpu_inventory import InventoryGpu
 from .kv_dtypes import dtype_from_checkpoint
-from .kv_policy import KvDecision, decide
+from .kv_policy import KvDecision, ProbeResult, decide, wants_probe
 from .measured import MEASURED_FOLDER, Measurement, find_measurement, measurement_key
 from .model_config import ModelConfig, parse_model_config
 from .recommendation import Remedy, advise_sequences, recommended_length, remedies
@@ -49,6 +49,10 @@ class Disk:
     present_bytes: int = 0
 
 
+#: Compute capability and the model's latent and rope width to what the installed decode kernel says (kv_kernel_probe).
+KvProbe = Callable[["tuple[int, int]", int, int], ProbeResult]
+
+
 @dataclass(frozen=True)
 class PlanRequest:
     """Everything that a plan depends on.
@@ -63,7 +67,10 @@ class PlanRequest:
         env: the user's environment.
         recipe: ``engine_args`` and ``env`` of the model's recipe; they win over what is derived, not over the user.
         kv_cache_policy: ``auto``, ``keep``, ``strip``; force: let through what is known to fail.
+        kv_probe: asks the installed release about its decode kernel; None while there is none. It is asked about releases that the table of
+            kv_policy_data does not know; kv_probe_always: about every one.
         disk: room for the checkpoint.
+        packages: what changes vLLM's choice of attention (see ``plan_kv_cache``); ``amx`` for a processor that has it.
         measured_folder: records of earlier starts.
     """
 
@@ -77,7 +84,10 @@ class PlanRequest:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     kv_cache_policy: str = "auto"
     force: bool = False
+    kv_probe: Optional[KvProbe] = None
+    kv_probe_always: bool = False
     disk: Disk = field(default_factory=Disk)
+    packages: Sequence[str] = ()
     measured_folder: str = MEASURED_FOLDER
 
 
@@ -169,15 +179,23 @@ def _kv_decision(request: PlanRequest, model: ModelConfig, asked: Mapping[str, A
     sparse = model.is_mla and model.text.get("index_topk")
     declared = dtype_from_checkpoint(model.quantization, model.is_mla)
     capability = request.gpus[0].compute_capability if request.gpus else None
+    situation: dict[str, Any] = {
+        "attention": "dsa" if sparse else "mla" if model.is_mla else "other",
+        "compute_capability": f"{capability[0]}.{capability[1]}" if capability else None,
+        "device": request.device,
+        "vllm_version": request.vllm_version,
+        "checkpoint_kv_dtype": None if declared == "auto" else declared,
+        "engine_args": dict(asked),
+    }
+    probe_result = None
+    if request.kv_probe and capability and wants_probe(**situation, always=request.kv_probe_always):
+        latent, rope = model.text["kv_lora_rank"], model.text["qk_rope_head_dim"]
+        probe_result = request.kv_probe(capability, latent, rope)
     return decide(
         request.kv_cache_policy,
-        attention="dsa" if sparse else "mla" if model.is_mla else "other",
-        compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
-        device=request.device,
-        vllm_version=request.vllm_version,
-        checkpoint_kv_dtype=None if declared == "auto" else declared,
-        engine_args=dict(asked),
+        **situation,
         force=request.force,
+        probe_result=probe_result,
         model_dtype=model.dtype,
     )
 
@@ -197,6 +215,7 @@ def _budget_request(request: PlanRequest, engine_args: Mapping[str, Any], env: M
         gpu=device,
         gpu_reserved_bytes=smallest.reserved_bytes if smallest else None,
         env=env,
+        packages=request.packages,
     )
 
 

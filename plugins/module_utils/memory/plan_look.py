@@ -14,6 +14,7 @@ from typing import Any
 from ..checkpoint.store import Store
 from ..checkpoint.tree import SHA1
 from ..errors import VllmHostError
+from .attention_backends import AMX
 from .budget_options import read_checkpoint
 from .checkpoint_metadata import CheckpointMetadata, read_local_checkpoint
 from .deployment_plan import Disk
@@ -56,6 +57,17 @@ def look_at_disk(params: Mapping[str, Any], store: str, checkpoint: CheckpointMe
     place = Store(Path(store), params["repo_id"])
     free = shutil.disk_usage(_nearest_folder(Path(store))).free
     return Disk(store, free, min(checkpoint.bytes_total, _present_bytes(place, checkpoint.commit)))
+
+
+def look_at_processor(device: str, store: str, cpuinfo: str = "/proc/cpuinfo") -> tuple[str, ...]:
+    """What the processor has that changes vLLM's choice of attention on a CPU; nothing when this is not the host that will serve."""
+    if device != "cpu" or not store:
+        return ()
+    try:
+        flags = Path(cpuinfo).read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ()
+    return (AMX,) if "amx_tile" in flags else ()
 
 
 def _is_complete(place: Store, commit: str) -> bool:
