@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a configuration means by leaving a key out: the defaults of the configuration classes that vLLM loads it with.
 
-Source of every row: the class of that model type in transformers 5.19.0 (CONFIG_MAPPING), the release that the wheels of
-vLLM 0.32.0 were read with; only keys that bear on the KV cache, only values written in the class (none derived).
+Source of every row: the class of that model type in transformers 5.19.0 (CONFIG_MAPPING), the release beside which vLLM
+0.32.0 was read, and vllm/transformers_utils/configs for chatglm, step3_text and step3p5; only keys that bear on the KV cache, only values written in the class (none derived).
 """
 
 # ruff: noqa: E501
@@ -23,6 +23,7 @@ CLASS_DEFAULTS: dict[str, dict[str, Union[int, float, bool]]] = {
     "axk2": {"num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 64, "max_position_embeddings": 131072, "kv_lora_rank": 128, "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64, "index_topk": 2048, "index_head_dim": 128},
     "bamba": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 262144, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 128, "mamba_d_state": 256, "mamba_d_conv": 4},
     "chameleon": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096},
+    "chatglm": {},
     "cohere": {"num_hidden_layers": 40, "hidden_size": 8192, "num_attention_heads": 64, "max_position_embeddings": 8192},
     "cohere2": {"num_hidden_layers": 40, "hidden_size": 8192, "num_attention_heads": 64, "sliding_window": 4096, "max_position_embeddings": 8192},
     "cohere2_moe": {"num_hidden_layers": 40, "hidden_size": 8192, "num_attention_heads": 64, "head_dim": 128, "sliding_window": 4096, "max_position_embeddings": 8192},
@@ -149,7 +150,8 @@ CLASS_DEFAULTS: dict[str, dict[str, Union[int, float, bool]]] = {
     "solar_open": {"num_hidden_layers": 48, "hidden_size": 4096, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 131072},
     "stablelm": {"num_hidden_layers": 32, "hidden_size": 2560, "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096},
     "starcoder2": {"num_hidden_layers": 30, "hidden_size": 3072, "num_attention_heads": 24, "num_key_value_heads": 2, "max_position_embeddings": 4096},
-    "step3p5": {"num_hidden_layers": 45, "hidden_size": 4096, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 128000},
+    "step3_text": {"hidden_size": 7168, "num_attention_heads": 64, "num_hidden_layers": 61, "max_seq_len": 65536, "head_dim": 256},
+    "step3p5": {"hidden_size": 5120, "num_attention_heads": 40, "num_hidden_layers": 48, "max_seq_len": 4096},
     "vaultgemma": {"num_hidden_layers": 26, "hidden_size": 2304, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "max_position_embeddings": 8192},
     "voxtral_realtime_text": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131072},
     "whisper": {"max_source_positions": 1500, "max_target_positions": 448, "decoder_layers": 4, "decoder_attention_heads": 6, "d_model": 384},
@@ -211,4 +213,5 @@ KEY_ALIASES: dict[str, dict[str, str]] = {
     "whisper": {"num_key_value_heads": "encoder_attention_heads", "num_attention_heads": "encoder_attention_heads", "hidden_size": "d_model", "num_hidden_layers": "encoder_layers"},
     "zamba": {"head_dim": "attention_head_dim"},
     "zamba2": {"head_dim": "attention_head_dim"},
+    "chatglm": {"num_hidden_layers": "num_layers"},
 }

@@ -27,6 +27,7 @@ from .kv_specs import RequestLimits
 from .layer_caches import CacheRequest, boundary_layers, build_layer_caches
 from .layers import decoder_layers, pipeline_split, speculative_layers
 from .model_config import ModelConfig, parse_model_config
+from .models_data import IMAGE_PREFIX_MODEL_TYPES, SINK_MODEL_TYPES
 from .recurrent_state import StateOptions, recurrent_state, state_dtype_bytes
 from .releases import Release, find_release
 
@@ -35,6 +36,8 @@ AvailableBytes = Union[int, list[int], tuple[int, ...]]
 
 #: Beyond this no length is looked for.
 _LONGEST = 1 << 30
+#: A length at which every window is full.
+_LONG_REQUEST = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -222,23 +225,19 @@ def _rank_layers(plan_layers: Sequence[int], parts: Sequence[int]) -> list[froze
     return [frozenset(rank) for rank in ranks]
 
 
-def _bytes_per_token(groups: Sequence[Group], per_block: Sequence[int], context: int) -> tuple[float, ...]:
-    """One more token of a long request: full attention only, the rest has reached its window."""
-    per_token = 0.0
-    for group in groups:
-        spec = group.first
-        if spec.kind in ("FullAttentionSpec", "MLAAttentionSpec"):
-            per_token += 1 / (spec.block_size * (1 if spec.replicated else context))
-    return tuple(size * per_token for size in per_block)
+def _bytes_by_length(
+    groups: Sequence[Group], per_block: Sequence[int], limits: RequestLimits
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Bytes that one more token of a long request takes, and bytes that it takes whatever its length, on each rank.
 
-
-def _fixed_bytes(groups: Sequence[Group], per_block: Sequence[int], limits: RequestLimits) -> tuple[float, ...]:
-    fixed = sum(
-        group.blocks_needed(_LONGEST, limits)
-        for group in groups
-        if group.first.kind not in ("FullAttentionSpec", "MLAAttentionSpec")
+    The line through two long lengths: windows and states no longer grow there, and whole blocks are counted as vLLM does.
+    """
+    short, long = (
+        sum(group.blocks_needed(length, limits) for group in groups) for length in (_LONG_REQUEST, 2 * _LONG_REQUEST)
     )
-    return tuple(float(size * fixed) for size in per_block)
+    per_token = tuple(size * (long - short) / _LONG_REQUEST for size in per_block)
+    fixed = tuple(float(size * (2 * short - long)) for size in per_block)
+    return per_token, fixed
 
 
 def plan_kv_cache(
@@ -305,7 +304,8 @@ def plan_kv_cache(
         block_size=args.integer("block_size"),
         mamba_block_size=args.integer("mamba_block_size"),
         packages=tuple(packages),
-        use_sinks=model.text_model_type == "gpt_oss",
+        use_sinks=model.text_model_type in SINK_MODEL_TYPES,
+        image_prefix=model.model_type in IMAGE_PREFIX_MODEL_TYPES and not args.flag("language_model_only"),
     )
     caches = build_layer_caches(model, layers, states, request, scheduling, release, gpu)
     engine = Engine(
@@ -328,13 +328,14 @@ def plan_kv_cache(
     parts = pipeline_split(model.num_hidden_layers, engine.pipeline_parallel_size, engine.layer_partition)
     ranks = _rank_layers([layer.index for layer in layers], parts)
     per_block = tuple(bytes_per_block(groups, rank) for rank in ranks) if groups else ()
+    per_token, fixed = _bytes_by_length(groups, per_block, limits)
     return KvPlan(
         model=model,
         engine=engine,
         groups=tuple(_public_group(group, ranks) for group in groups),
         bytes_per_block=per_block,
-        kv_bytes_per_token=_bytes_per_token(groups, per_block, engine.decode_context_parallel_size),
-        fixed_bytes_per_request=_fixed_bytes(groups, per_block, limits),
+        kv_bytes_per_token=per_token,
+        fixed_bytes_per_request=fixed,
         notes=tuple(note for note in (*model.notes, release.note) if note),
         _groups=tuple(groups),
         _limits=limits,

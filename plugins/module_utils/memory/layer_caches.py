@@ -38,7 +38,7 @@ class CacheRequest:
         block_size: --block-size, None if not given.
         mamba_block_size: --mamba-block-size, None if not given.
         packages: optional packages that are installed beside vLLM.
-        use_sinks: the model has attention sinks.
+        use_sinks: the model has attention sinks; image_prefix: tokens of its images attend to each other both ways.
     """
 
     kv_cache_dtype: str
@@ -47,6 +47,7 @@ class CacheRequest:
     mamba_block_size: Optional[int] = None
     packages: tuple[str, ...] = ()
     use_sinks: bool = False
+    image_prefix: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,9 @@ def _bytes_per_token(layer: Layer, dtype: str, model: ModelConfig, tensor_parall
 _Key = tuple[tuple[object, ...], str]
 
 
-def _choose_backends(layers: Mapping[_Key, Layer], request: CacheRequest, gpu: Gpu) -> dict[_Key, Backend]:
+def _choose_backends(
+    layers: Mapping[_Key, Layer], request: CacheRequest, float32: bool, gpu: Gpu
+) -> dict[_Key, Backend]:
     """The backend of each kind of attention layer."""
     chosen: dict[_Key, Backend] = {}
     sparse = any(layer.kind == "indexer" for layer in layers.values())
@@ -108,6 +111,8 @@ def _choose_backends(layers: Mapping[_Key, Layer], request: CacheRequest, gpu: G
                 head_size=layer.head_size,
                 block_size=request.block_size,
                 sinks=request.use_sinks,
+                float32=float32,
+                image_prefix=request.image_prefix,
             )
             chosen[key] = select_backend(question, gpu.compute_capability, request.packages, gpu.device)
     return chosen
@@ -214,7 +219,7 @@ def build_layer_caches(
     kinds: dict[_Key, Layer] = {}
     for key, layer in zip(keys, layers):
         kinds.setdefault(key, layer)  # the first layer stands for its kind
-    chosen = _choose_backends(kinds, request, gpu)
+    chosen = _choose_backends(kinds, request, model.dtype == "float32", gpu)
     backends = list(dict.fromkeys(chosen.values()))
     for backend in backends:
         dtype = _sparse_dtype(dtype, backend.name)

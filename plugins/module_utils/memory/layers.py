@@ -14,12 +14,15 @@ from .layer_geometry import attention_geometry
 from .layer_types import BOTH, CHUNKED, FULL, LINEAR, NONE, SLIDING, layer_types
 from .model_config import ModelConfig, bad_config, config_int
 from .models_data import (
+    ATTENTION_CREATED_FIRST,
     ENCODER_DECODER_MODEL_TYPES,
     ENCODER_ONLY_MODEL_TYPES,
     IGNORES_LAYER_TYPES,
     MLA_CACHES_PER_LAYER,
     RECURRENT_BY_ARCHITECTURE,
     RECURRENT_BY_MODEL_TYPE,
+    REFUSES_MIXED_WINDOWS,
+    UNMODELLED,
     WINDOW_PLUS_ONE,
 )
 
@@ -107,6 +110,14 @@ def _cache_words(model: ModelConfig, window: Optional[int]) -> list[str]:
     if not declared and window is not None and all(word == FULL for word in words):
         # Without layer_types a window of the configuration is that of every layer (engine/arg_utils.py).
         return [SLIDING] * len(words)
+    if model.text_model_type in REFUSES_MIXED_WINDOWS and len(set(words)) > 1:
+        raise VllmHostError(
+            "unsupported",
+            "config.json: only some layers of this model slide (max_window_layers), which vLLM refuses for this architecture;"
+            " set use_sliding_window to false with hf_overrides.",
+            file="config.json",
+            key="max_window_layers",
+        )
     if model.text_model_type in IGNORES_LAYER_TYPES and not all(word == SLIDING for word in words):
         return [FULL if word == SLIDING else word for word in words]
     return words
@@ -116,8 +127,18 @@ def decoder_layers(model: ModelConfig) -> tuple[Layer, ...]:
     """Every cache of the model's own layers (no speculative ones), in the order in which vLLM creates them.
 
     Raises:
-        VllmHostError: ``bad_config`` when the configuration lacks what its layers need.
+        VllmHostError: ``bad_config`` when the configuration lacks what its layers need, ``unsupported`` for caches with rules
+            that are not known here, or that vLLM refuses.
     """
+    if model.text_model_type in UNMODELLED:
+        raise VllmHostError(
+            "unsupported",
+            f"The KV cache of {model.architecture or model.text_model_type} follows rules of its own"
+            f" ({UNMODELLED[model.text_model_type]}) that are not known here; give the server max_model_len by hand and read what"
+            " vLLM prints at its first start.",
+            key="architectures",
+            found=model.architecture,
+        )
     if is_encoder_only(model):
         return ()
     window = _sliding_window(model)
@@ -147,6 +168,8 @@ def decoder_layers(model: ModelConfig) -> tuple[Layer, ...]:
                 found.append(recurrent)
             if model.text_model_type in ENCODER_DECODER_MODEL_TYPES and attention:
                 found.append(replace(attention, kind="cross"))
+    if model.text_model_type in ATTENTION_CREATED_FIRST:
+        found.sort(key=lambda layer: layer.kind == "recurrent")
     return tuple(found)
 
 

@@ -9,11 +9,12 @@ config_defaults_data. What a top-level configuration must say itself (layers, he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..errors import VllmHostError
+from .architectures_data import DROPPED_ARCHITECTURES, KNOWN_ARCHITECTURES, LAST_READ
 from .config_defaults_data import CLASS_DEFAULTS, KEY_ALIASES, TEXT_CONFIGS
 from .kv_dtypes_data import TORCH_DTYPE_BYTES
 from .models_data import LAYER_COUNT_KEYS, MLA_MODEL_TYPES, SAME_CONFIG_CLASS
@@ -245,6 +246,21 @@ def parse_model_config(
         quantization=normalized_quantization(config, hf_quant_config),
         notes=tuple(notes),
     )
+
+
+def _architecture_notes(architectures: Sequence[str]) -> list[str]:
+    """What must be said about an architecture that vLLM does not (or no longer) know."""
+    if not architectures:
+        return ["config.json names no architecture: every layer without a declared type was counted as full attention."]
+    name = architectures[0]
+    if name in DROPPED_ARCHITECTURES:
+        return [f"vLLM has dropped {name} after {DROPPED_ARCHITECTURES[name]}."]
+    if name not in KNOWN_ARCHITECTURES:
+        return [
+            f"{name} is no architecture that vLLM {LAST_READ} knows: its layers were counted by their declared types, the others"
+            " as full attention, which can only be more than needed."
+        ]
+    return []
 
 
 def _has_attention(model_type: str) -> bool:

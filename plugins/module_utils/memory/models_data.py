@@ -31,6 +31,22 @@ MLA_MODEL_TYPES = frozenset(
     )
 )
 
+#: model_types with caches of a kind that is not modelled here (compressed or indexed keys and values with rules of their
+#: own) -> vLLM's directory of their implementation. They are refused: full attention would be far from the truth.
+UNMODELLED = {
+    "deepseek_v4": "vllm/models/deepseek_v4",
+    "deepseek_v41": "vllm/models/deepseek_v41",
+    "dots3_note": "vllm/models/dots3_note",
+    "glm5_next": "vllm/models/glm5next",
+    "glm5_next_text": "vllm/models/glm5next",
+    "hy_v4": "vllm/models/hy_v4",
+    "inkling_text": "vllm/models/inkling",
+    "inkling_model": "vllm/models/inkling",
+    "minimax_m3_vl_text": "vllm/models/minimax_m3",
+    "minimax_m3": "vllm/models/minimax_m3",
+    "qwen4_exp_text": "vllm/models/qwen4_exp",
+}
+
 #: model_type -> the key that counts its decoder layers, where that is not num_hidden_layers.
 LAYER_COUNT_KEYS = {"longcat_flash": "num_layers", "whisper": "decoder_layers"}
 
@@ -46,7 +62,13 @@ SAME_CONFIG_CLASS = {
 WINDOW_PLUS_ONE = frozenset(("cohere2", "cohere2_moe", "modernbert"))
 
 #: model_types whose vLLM implementation builds all layers alike whatever layer_types says.
-IGNORES_LAYER_TYPES = frozenset(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"))
+IGNORES_LAYER_TYPES = frozenset(("qwen2_moe", "qwen3_moe"))
+
+#: model_types that vLLM refuses when only some layers slide (qwen2.py).
+REFUSES_MIXED_WINDOWS = frozenset(("qwen2", "qwen3", "qwen2_vl_text", "qwen2_5_vl_text"))
+
+#: model_types whose attention caches vLLM creates before all recurrent ones (zamba2.py).
+ATTENTION_CREATED_FIRST = frozenset(("zamba2",))
 
 #: architecture -> the recurrent state of its linear layers.
 RECURRENT_BY_ARCHITECTURE = {
@@ -86,3 +108,9 @@ ENCODER_DECODER_MODEL_TYPES = frozenset(("whisper",))
 ENCODER_ONLY_MODEL_TYPES = frozenset(
     ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "modernbert", "nomic_bert", "new", "gte", "ernie")
 )
+
+#: model_types with attention sinks (gpt_oss.py, granite.py).
+SINK_MODEL_TYPES = frozenset(("gpt_oss", "granite_swa", "granitemoe_swa"))
+
+#: model_types whose images attend both ways (is_mm_prefix_lm of model_arch_config_convertor.py).
+IMAGE_PREFIX_MODEL_TYPES = frozenset(("bagel", "gemma3", "molmo2", "moondream3", "paligemma"))

@@ -85,6 +85,9 @@ def test_groups_and_blocks_are_those_of_vllm(case: dict[str, Any]) -> None:
     ]
     assert groups == expected["groups"]
     assert list(plan.bytes_per_block) == expected.get("bytes_per_block", [])
+    if "bytes_per_token_per_gpu" in expected:
+        assert list(plan.kv_bytes_per_token) == expected["bytes_per_token_per_gpu"]
+        assert list(plan.fixed_bytes_per_request) == expected["fixed_bytes_per_request"]
 
 
 @pytest.mark.parametrize("case", load_cases())
