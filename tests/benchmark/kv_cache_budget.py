@@ -54,7 +54,9 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.checkpoint_met
 imported = time.perf_counter()
 found = read_local_checkpoint(sys.argv[1])
 done = time.perf_counter()
-print(done - imported, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, sum(g.count for g in found.tensors), found.bytes_read, found.bytes_total)
+mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+tensors = sum(group.count for group in found.tensors)
+print(done - imported, time.process_time(), mib, tensors, found.bytes_read, found.bytes_total)
 """
 
 HF_MEM = """
@@ -107,9 +109,8 @@ def local(folder: Path) -> None:
         )
         rows.append([float(word) for word in output.stdout.split()])
     seconds, busy, mib, tensors, read, total = min(rows)
-    print(
-        f"local headers: {tensors:,.0f} tensors of {total / 1e9:.0f} GB in {seconds:.2f} s (best of 5; {busy:.2f} s of processor with imports), {mib:.0f} MiB, {read / 1e6:.1f} MB read"
-    )
+    print(f"local headers: {tensors:,.0f} tensors of {total / 1e9:.0f} GB, {read / 1e6:.1f} MB read, best of 5:")
+    print(f"    {seconds:.2f} s, {busy:.2f} s of processor with imports, {mib:.0f} MiB")
 
 
 def arithmetic() -> None:
