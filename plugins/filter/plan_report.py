@@ -11,7 +11,8 @@ version_added: 0.1.0
 description:
   - The decision with its reason, the memory of one GPU as a bar, and the concurrency at several lengths, for people. No line is longer than
     80 columns.
-author: The gpuhost.vllm developers
+author:
+  - The gpuhost.vllm developers (@gpuhost)
 options:
   _input:
     description: The C(plan) that M(gpuhost.vllm.deployment_plan) returned, which is the fact C(vllm_plan).

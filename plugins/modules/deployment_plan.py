@@ -14,7 +14,8 @@ description:
     whether the checkpoint's declaration of it is stripped, tensor parallelism, context length, number of sequences, bytes to download.
   - Explicit options win over everything derived. What is known to fail, or does not fit, fails here with the reason and the remedies.
   - Reads only. Neither a GPU nor vLLM nor a download is needed.
-author: The gpuhost.vllm developers
+author:
+  - The gpuhost.vllm developers (@gpuhost)
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
   - gpuhost.vllm.attributes.info_module

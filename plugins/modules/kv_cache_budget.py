@@ -16,7 +16,8 @@ description:
     requests from a Hub. No GPU, no vLLM and no download is needed.
   - Blocks, tokens, the largest length and the concurrency are vLLM's own for a given amount of memory. The amount itself is a forecast
     with a range, unless it is given or was measured at an earlier start of the same deployment; RV(budget.source) says which.
-author: The gpuhost.vllm developers
+author:
+  - The gpuhost.vllm developers (@gpuhost)
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
   - gpuhost.vllm.attributes.info_module
