@@ -181,7 +181,9 @@ def test_malformed_files_are_refused(ask: Ask, text: str) -> None:
 
 
 def test_the_defaults_say_every_key_that_is_read() -> None:
-    source = "".join((image.FAKE_NVML / name).read_text() for name in ("nvml.c", "config.c"))
+    source = "".join(
+        (image.FAKE_NVML / name).read_text() for name in ("nvml.c", "gpu.c", "health.c", "peers.c", "config.c")
+    )
     defaults = json.loads((image.FAKE_NVML / "default.json").read_text())
     read = set(re.findall(r'gpu_value\((?:gpu|peer|index), "(\w+)"\)', source))
     read |= set(re.findall(r'_GETTER\(\w+, "(\w+)"\)', source)) | {"uuid", "serial"}
