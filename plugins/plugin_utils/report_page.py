@@ -33,7 +33,7 @@ def gib(amount: float) -> str:
 
 def number(amount: Optional[float], digits: int = 1) -> str:
     """`178,768`, `11.7`; a dash for nothing."""
-    if amount is None:
+    if amount is None or isinstance(amount, jinja2.Undefined):
         return "–"
     if isinstance(amount, float) and not amount.is_integer():
         return f"{amount:,.{digits}f}"
@@ -42,7 +42,7 @@ def number(amount: Optional[float], digits: int = 1) -> str:
 
 def value(something: Any) -> str:
     """An option or a fact as people write it."""
-    if something is None or something == "":
+    if something is None or something == "" or isinstance(something, jinja2.Undefined):
         return "–"
     if isinstance(something, bool):
         return "yes" if something else "no"

@@ -5,7 +5,8 @@
 
 A CUDA fat binary is a header (magic 0xBA55ED50, version, header size, size of all entries) and entries: u16 kind (1 PTX, 2 machine code),
 u16 version, u32 header size, u64 size, ..., u32 architecture (90 for compute capability 9.0) at offset 28.
-Layout: n-eiling/cuda-fatbin-decompression [read]; NVIDIA documents only the tools (cuobjdump).
+Layout: n-eiling/cuda-fatbin-decompression [read]; NVIDIA documents only the tools (cuobjdump). Checked against nvcc 13.0 with known targets and
+vLLM 0.23.0's wheel [ran]. Variants such as sm_120a are not told apart from sm_120.
 """
 
 from __future__ import annotations

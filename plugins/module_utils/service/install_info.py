@@ -31,8 +31,9 @@ _SMALL_BATCH = 256  # files a task of the pool: most are small, and a task of it
 _ENVIRONMENT_FILES = frozenset({"_virtualenv.py", "_virtualenv.pth"})
 # Written by an installer beside a distribution's files, not always recorded.
 _INSTALLER_FILES = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json", "uv_build.json"})
-# Compiled parts of vLLM and FlashInfer that hold code for GPUs, relative to site-packages.
-_GPU_LIBRARIES = ("vllm/_C*.so", "vllm/_moe_C*.so", "vllm/vllm_flash_attn/*.so", "vllm/_flashmla_C*.so")
+# The compiled parts that every model needs, relative to site-packages. Others (FlashAttention 3, FlashMLA) are built for some GPUs only, and
+# vLLM chooses among them. vLLM 0.23.0's wheel: _C 7.5 to 12.0, _vllm_fa3_C 9.0 alone [read].
+_GPU_LIBRARIES = ("vllm/_C*.so", "vllm/_moe_C*.so")
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ def build_report(found: Mapping[str, Any]) -> dict[str, Any]:
     report["failures"], report["warnings"] = failures, warnings
     report["verdict"] = FAILED if failures else WARNINGS if warnings else PASSED
     report["changes"] = list(changes(previous, report)) if previous else []
+    # What a task that writes the report calls "changed": a check that is not required may pass today and fail tomorrow.
+    report["news"] = not previous or any(change["matters"] for change in report["changes"])
     report["first"] = not previous
     return report
 
@@ -70,7 +72,7 @@ def read_previous(text: str) -> dict[str, Any]:
 def substance(report: Mapping[str, Any]) -> dict[str, Any]:
     """What makes two reports of the same deployment differ: facts and verdicts, not the date, seconds or speeds."""
     service, install, log = (report.get(part) or {} for part in ("service", "install", "log"))
-    facts: dict[str, Any] = {"verdict": report.get("verdict")}
+    facts: dict[str, Any] = {"failed": report.get("verdict") == FAILED}
     for name in ("model", "commit", "checkpoint_state", "release", "url", "active"):
         facts[name] = service.get(name)
     for name, value in (service.get("options") or {}).items():
@@ -83,18 +85,26 @@ def substance(report: Mapping[str, Any]) -> dict[str, Any]:
     facts["log findings"] = sorted({f["id"] for f in log.get("findings") or [] if f["severity"] != "harmless"})
     facts["host problems"] = sorted({p["id"] for p in report.get("host_problems") or []})
     for check in (report.get("probe") or {}).get("checks") or []:
-        facts[f"check {check['id']}"] = check["verdict"]
+        if check["required"]:
+            facts[f"check {check['id']}"] = check["verdict"]
     return facts
 
 
+def _side_facts(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Verdicts that are told but do not make another report."""
+    checks = (report.get("probe") or {}).get("checks") or []
+    return {f"check {check['id']}": check["verdict"] for check in checks if not check["required"]}
+
+
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What differs in substance: `{what, before, after}`. A quick run looks at less: what it did not look at did not change."""
-    old, new = substance(before), substance(after)
-    for what in dict.fromkeys([*old, *new]):
-        looked_both_times = old.get(what) is not None and new.get(what) is not None
-        is_option = what.startswith("option ")
-        if old.get(what) != new.get(what) and (looked_both_times or is_option):
-            yield {"what": what, "before": old.get(what), "after": new.get(what)}
+    """What differs: `{what, before, after, matters}`. A quick run looks at less: what it did not look at did not change."""
+    for facts, matters in ((substance, True), (_side_facts, False)):
+        old, new = facts(before), facts(after)
+        for what in dict.fromkeys([*old, *new]):
+            looked_both_times = old.get(what) is not None and new.get(what) is not None
+            is_option = what.startswith("option ")
+            if old.get(what) != new.get(what) and (looked_both_times or is_option):
+                yield {"what": what, "before": old.get(what), "after": new.get(what), "matters": matters}
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
