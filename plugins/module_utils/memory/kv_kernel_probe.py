@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from . import kv_kernel_compile
 from .kv_policy import ProbeResult
@@ -62,6 +62,19 @@ def probe_kernel(
         return _judge(answer, limit)
     except Exception as error:  # a probe that fails must never stop a deployment
         return ProbeResult("cannot_tell", limit_bytes=limit, detail=str(error) or type(error).__name__)
+
+
+def release_probe(
+    releases: str, version: str, mode: str
+) -> Optional[Callable[[tuple[int, int], int, int], ProbeResult]]:
+    """How a plan asks the installed release of a version: by capability, latent and rope width.
+
+    None for the mode ``never`` and while no such release is installed.
+    """
+    python = installed_python(Path(releases), version) if releases and mode != "never" else None
+    if python is None:
+        return None
+    return lambda capability, latent, rope: probe_kernel(python, capability, latent=latent, rope=rope)
 
 
 def installed_python(releases: Path, version: str) -> Optional[str]:
