@@ -14,6 +14,7 @@ from typing import Optional
 
 from ..errors import VllmHostError
 from .engine_args import EngineArgs
+from .layers import uses_mtp
 from .model_config import ModelConfig, derive_max_model_len
 from .recurrent_state import keeps_every_block
 from .releases import Release
@@ -21,8 +22,8 @@ from .releases import Release
 GIB = 1024**3
 #: Length of a model whose configuration does not limit it (config/model.py).
 DEFAULT_MAX_MODEL_LEN = 2048
-#: Methods of speculation with which vLLM keeps asynchronous scheduling (config/vllm.py of 0.32.0).
-_ASYNC_METHODS = ("eagle", "eagle3", "mtp", "deepseek_mtp", "ngram_gpu", "draft_model", "dspark", "dflash")
+#: Methods of speculation, besides MTP, with which vLLM keeps asynchronous scheduling (config/vllm.py of 0.32.0).
+_ASYNC_METHODS = ("eagle", "eagle3", "ngram_gpu", "draft_model", "dspark", "dflash")
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ def resolve_scheduling(
     if gpu.device == "cpu":
         asynchronous = False
     elif asynchronous is None:
-        asynchronous = method is None or str(method) in _ASYNC_METHODS
+        asynchronous = method is None or uses_mtp(method) or str(method) in _ASYNC_METHODS
     batches = pipeline
     if asynchronous:
         # Model runner V1 gives asynchronous scheduling up with pipeline ranks; V2 adds one batch.

@@ -25,7 +25,7 @@ from .kv_dtypes import check_kv_cache_dtype, dtype_from_checkpoint
 from .kv_groups import Group, bytes_per_block, group_layers
 from .kv_specs import RequestLimits
 from .layer_caches import CacheRequest, boundary_layers, build_layer_caches
-from .layers import decoder_layers, pipeline_split, speculative_layers
+from .layers import decoder_layers, pipeline_split, speculative_layers, uses_mtp
 from .model_config import ModelConfig, parse_model_config
 from .models_data import IMAGE_PREFIX_MODEL_TYPES, SINK_MODEL_TYPES
 from .recurrent_state import StateOptions, recurrent_state, state_dtype_bytes
@@ -336,11 +336,27 @@ def plan_kv_cache(
         bytes_per_block=per_block,
         kv_bytes_per_token=per_token,
         fixed_bytes_per_request=fixed,
-        notes=tuple(note for note in (*model.notes, release.note) if note),
+        notes=tuple(note for note in (*model.notes, release.note, *_engine_notes(engine, kinds)) if note),
         _groups=tuple(groups),
         _limits=limits,
         _release=release,
     )
+
+
+def _engine_notes(engine: Engine, kinds: set[str]) -> list[str]:
+    """What the reader of a plan must know about how its engine was taken."""
+    notes = []
+    method = engine.speculative_method
+    if method and not uses_mtp(method) and not method.startswith(("ngram", "suffix")):
+        notes.append(
+            f"speculative_config: the draft model of method {method} is another checkpoint; its own KV cache is not counted."
+        )
+    if engine.pipeline_parallel_size > 1 and kinds & {"sliding", "chunked"}:
+        notes.append(
+            "Pipeline ranks and windows: one batch in flight a rank was counted; model runner V2 with asynchronous scheduling"
+            " keeps one more (set VLLM_USE_V2_MODEL_RUNNER in env to say which runs)."
+        )
+    return notes
 
 
 def _overridden(config: Mapping[str, Any], args: EngineArgs) -> Mapping[str, Any]:

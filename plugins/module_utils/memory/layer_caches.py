@@ -20,7 +20,7 @@ from .engine import Gpu, Scheduling
 from .kv_dtypes import head_bytes_per_token, is_quantized, latent_bytes_per_token
 from .kv_dtypes_data import KV_CACHE_DTYPES, TURBOQUANT_BOUNDARY_LAYERS
 from .kv_specs import CHUNKED, CROSS, FULL, MAMBA, MLA, SLIDING, KvSpec, ceil_div
-from .layers import Layer
+from .layers import Layer, mtp_layers, uses_mtp
 from .model_config import ModelConfig
 from .recurrent_state import RecurrentState, chunk_size
 from .releases import Release
@@ -128,6 +128,7 @@ def _sparse_dtype(dtype: str, backend: str) -> str:
 
 
 def _start_block_size(backends: Sequence[Backend], model: ModelConfig, request: CacheRequest, gpu: Gpu) -> int:
+    """The block size before any alignment (the CPU's MLA kernel without AMX takes 16 only)."""
     if gpu.device == "cpu":
         if model.is_mla:
             return DEFAULT_BLOCK_SIZE
@@ -169,6 +170,12 @@ def _kernel_block_within(backend: Backend, token_bytes: int, budget: int) -> int
         return max(base, tokens // base * base)
     fitting = [size for size in backend.kernel_blocks if size <= tokens]
     return max(fitting) if fitting else min(backend.kernel_blocks)
+
+
+def _extra_retained(model: ModelConfig, scheduling: Scheduling) -> int:
+    """Tokens that a window keeps besides for a chain of several MTP modules (config/vllm.py)."""
+    chain = min(mtp_layers(model), scheduling.num_speculative_tokens)
+    return scheduling.num_speculative_tokens - 1 if uses_mtp(scheduling.speculative_method) and chain > 1 else 0
 
 
 def _state_spec(state: RecurrentState, block_size: int, padded: Optional[int], scheduling: Scheduling) -> KvSpec:
@@ -262,7 +269,12 @@ def build_layer_caches(
         if layer.kind == "sliding":
             budget = sliding_page or spec.bytes_per_token * block_size
             window_block = _kernel_block_within(chosen[key], spec.bytes_per_token, budget)
-            spec = replace(spec, block_size=window_block, page_size_padded=sliding_page)
+            spec = replace(
+                spec,
+                block_size=window_block,
+                page_size_padded=sliding_page,
+                extra_retained_tokens=_extra_retained(model, scheduling),
+            )
         specs[key] = spec
     return LayerCaches(
         specs=tuple(specs[key] for key in keys),

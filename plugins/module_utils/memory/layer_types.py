@@ -109,6 +109,9 @@ def _by_model_type(model: ModelConfig) -> Optional[list[str]]:
         return [FULL if index in attention else LINEAR for index in range(layers)]
     if kind in ("lfm2", "lfm2_moe") and text.get("full_attn_idxs") is not None:
         return [FULL if index in text["full_attn_idxs"] else LINEAR for index in range(layers)]
+    if kind == "bailing_hybrid":
+        group = config_int(text, "layer_group_size", minimum=0) if text.get("layer_group_size") is not None else 1
+        return [LINEAR if group and (index + 1) % group else FULL for index in range(layers)]
     if kind == "falcon_h1":
         return [BOTH] * layers
     if kind == "zamba2" and text.get("hybrid_layer_ids") is not None:

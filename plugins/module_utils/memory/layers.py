@@ -173,14 +173,27 @@ def decoder_layers(model: ModelConfig) -> tuple[Layer, ...]:
     return tuple(found)
 
 
+def uses_mtp(method: object) -> bool:
+    """Whether a method of speculation is the checkpoint's own (vLLM also takes older names such as deepseek_mtp)."""
+    return isinstance(method, str) and method.endswith("mtp")
+
+
+def mtp_layers(model: ModelConfig) -> int:
+    """Multi-token-prediction layers of the checkpoint."""
+    for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"):
+        if model.text.get(key):
+            return config_int(model.text, key)
+    return 0
+
+
 def speculative_layers(model: ModelConfig, speculative: Optional[Mapping[str, Any]]) -> tuple[Layer, ...]:
     """The caches of the draft layers that the checkpoint itself brings (MTP).
 
     A draft model of its own is another checkpoint: its layers are not known here.
     """
-    if not speculative or str(speculative.get("method") or "") not in ("mtp", "deepseek_mtp"):
+    if not speculative or not uses_mtp(speculative.get("method")):
         return ()
-    count = int(model.text.get("num_nextn_predict_layers") or model.text.get("mtp_num_hidden_layers") or 0)
+    count = mtp_layers(model)
     if count == 0:
         raise VllmHostError(
             "unsupported",
