@@ -23,7 +23,7 @@ description:
   - Views of this name that have not been served for seven days are removed when the module runs.
 version_added: 0.1.0
 author:
-  - The gpuhost.vllm developers
+  - The gpuhost.vllm developers (@gpuhost)
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
 attributes:
@@ -155,8 +155,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.served_view import serve_view
-from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
+
+from ..module_utils.checkpoint.served_view import serve_view
+from ..module_utils.errors import VllmHostError
 
 
 def main() -> None:
