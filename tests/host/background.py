@@ -12,18 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.host import paths
+from tests.host.processes import is_alive, start_time
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
-
-
-def _start_time(pid: int) -> str | None:
-    """When the kernel started ``pid`` (clock ticks): tells a recorded process from a later one with the same id."""
-    try:
-        # The name in parentheses may hold spaces; field 22 is counted after it.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Background:
         """The process id while that very process lives."""
         with contextlib.suppress(OSError, ValueError):
             pid, start = self._record.read_text().split()
-            if _start_time(int(pid)) == start:
+            if is_alive(int(pid), start):
                 return int(pid)
         return None
 
@@ -60,7 +52,7 @@ class Background:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=paths.CHECKOUT, start_new_session=True
             )
-        self._record.write_text(f"{process.pid} {_start_time(process.pid)}")
+        self._record.write_text(f"{process.pid} {start_time(process.pid)}")
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
             if ready in self.log.read_text():

@@ -55,7 +55,7 @@ def _start_host() -> None:
 
 def _start_hub() -> str:
     address = json.loads(_testhost("network"))["address"]
-    HUB.ensure([sys.executable, "-m", "tests.host.hub", "--listen", f"{address}:{HUB_PORT}"], ready="serves")
+    HUB.ensure([sys.executable, "-m", "tests.host.hub", "--listen", f"{address}:{HUB_PORT}"], ready="hub: ready")
     return f"http://{address}:{HUB_PORT}"
 
 

@@ -1,0 +1,97 @@
+"""The road once more: nothing changes; and bad input, which stops it before anything is changed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from conftest import PROJECT
+
+TESTHOST = PROJECT / "tests/host/testhost"
+RECAP = re.compile(r"site-debian12\s+: ok=\d+\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)")
+
+
+def _state(host) -> list[str]:
+    return [
+        host.check_output("systemctl show -p MainPID,ActiveState,NRestarts vllm-demo.service"),
+        host.check_output("sh -c 'sha256sum /etc/vllm/* /etc/systemd/system/vllm-* /var/lib/vllm/measured/*'"),
+        host.check_output("find /opt/vllm/releases /var/lib/vllm/checkpoints -maxdepth 4 -printf '%p %T@\\n'"),
+    ]
+
+
+def test_check_mode_on_a_converged_host_has_nothing_to_do(host, travel):
+    before = _state(host)
+    done = travel("--check", "--diff")
+    assert RECAP.search(done.stdout).groups() == ("0", "0", "0"), done.stdout[-4000:]
+    assert _state(host) == before
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"vllm_model": "demo/not-there"}, ["demo/not-there", "vllm_model"]),
+        ({"vllm_model": "not a model"}, ["not a model", "organization/name"]),
+        ({"vllm_hub_endpoint": "http://10.231.0.1:9"}, ["http://10.231.0.1:9", "reach"]),
+        ({"vllm_device": "cuda", "drivers_minimum_compute_capability": "99.0"}, ["99.0"]),
+        ({"vllm_engine_args": {"max_model_leng": 2048}}, ["max-model-leng", "max-model-len"]),
+        ({"vllm_engine_args": {"max_model_len": 1_000_000}}, ["1,000,000"]),
+    ],
+    ids=[
+        "unknown model",
+        "no model's name",
+        "unreachable Hub",
+        "wrong GPUs",
+        "bad engine argument",
+        "port in use",
+        "does not fit",
+    ],
+)
+def test_bad_input_stops_before_anything_is_changed(host, travel, variables, says):
+    before = _state(host)
+    done = travel(**variables)
+    assert RECAP.search(done.stdout)[3] == "1", done.stdout[-4000:]
+    failure = done.stdout[done.stdout.index("fatal: ") :]
+    assert all(word in failure for word in says), failure[:3000]
+    assert _state(host) == before
+
+
+def test_a_port_in_use_is_refused_naming_who_has_it(host, travel):
+    host.check_output("systemd-run --unit=squatter python3 -m http.server 8123 --bind 127.0.0.1")
+    try:
+        before = _state(host)
+        done = travel(vllm_port=8123)
+        failure = done.stdout[done.stdout.index("fatal: ") :]
+        assert "8123" in failure
+        assert _state(host) == before
+    finally:
+        host.check_output("systemctl stop squatter")
+
+
+def test_a_disk_that_is_too_small_stops_it_before_the_download(host, travel):
+    host.check_output("sh -c 'mkdir -p /tmp/small && mount -t tmpfs -o size=64m tmpfs /tmp/small'")
+    try:
+        before = _state(host)
+        done = travel(plan_store="/tmp/small/store", checkpoint_fetch_store="/tmp/small/store")
+        failure = done.stdout[done.stdout.index("fatal: ") :]
+        assert "/tmp/small" in failure
+        assert "free" in failure
+        assert _state(host) == before
+        assert host.check_output("find /tmp/small -type f") == ""
+    finally:
+        host.check_output("umount /tmp/small")
+
+
+def test_no_gpu_at_all_is_said_with_a_remedy(host, travel, tmp_path):
+    (tmp_path / "gpus.json").write_text('{"errors": {"nvmlInit": "DRIVER_NOT_LOADED"}}')
+    subprocess.run([TESTHOST, "gpus", "site-debian12", str(tmp_path / "gpus.json")], check=True)
+    try:
+        before = _state(host)
+        done = travel(vllm_device="cuda")
+        failure = done.stdout[done.stdout.index("fatal: ") :]
+        assert "driver" in failure
+        assert "Remedy" in failure
+        assert _state(host) == before
+    finally:
+        (tmp_path / "gpus.json").write_text("{}")
+        subprocess.run([TESTHOST, "gpus", "site-debian12", str(tmp_path / "gpus.json")], check=True)
