@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from tests import readme_tables
 
 ROLES = sorted(path for path in readme_tables.ROLES.iterdir() if path.is_dir())
