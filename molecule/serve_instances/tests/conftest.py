@@ -1,0 +1,79 @@
+"""Deploying instances again, and the GPUs that the host seems to have."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+GPUS = json.loads((CHECKOUT / "tests/host/fake_nvml/default.json").read_text())
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished playbook; ``text`` is its output in one line, so that a message can be searched however it was wrapped."""
+
+    ok: bool
+    text: str
+    changed: int
+
+
+@pytest.fixture(scope="module")
+def play(request: pytest.FixtureRequest, host: Any) -> Callable[..., Run]:
+    inventory = request.config.getoption("ansible_inventory")
+    name = host.backend.host
+
+    def run(playbook: str, *options: str, **variables: Any) -> Run:
+        command = [
+            "ansible-playbook",
+            "-i",
+            str(inventory),
+            "--limit",
+            name,
+            *options,
+            "-e",
+            json.dumps(variables),
+            playbook,
+        ]
+        done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+        text = " ".join(f"{done.stdout}\n{done.stderr}".split())
+        recap = [word for word in done.stdout.rsplit("PLAY RECAP", 1)[-1].split() if word.startswith("changed=")]
+        return Run(done.returncode == 0, text, int(recap[0].split("=")[1]) if recap else -1)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def deploy(play: Callable[..., Run]) -> Callable[..., Run]:
+    """``deploy({"vllm_instance": …}, …)`` runs the role once for each."""
+    return lambda *instances: play("molecule/serve_instances/converge.yml", instances=list(instances))
+
+
+@pytest.fixture
+def answers(host: Any) -> Callable[[int], dict[str, Any]]:
+    """What the stand-in behind a port says of itself; empty if nothing answers."""
+
+    def ask(port: int) -> dict[str, Any]:
+        said = host.run(f"curl -fsS --max-time 5 http://127.0.0.1:{port}/health")
+        return json.loads(said.stdout) if said.rc == 0 else {}
+
+    return ask
+
+
+@pytest.fixture
+def set_gpus(host: Any) -> Iterator[Callable[..., None]]:
+    """``set_gpus({0: {"processes": […]}})``: what the fake NVML says of single GPUs; undone after the test."""
+
+    def write(single: dict[int, dict[str, Any]]) -> None:
+        gpus = [{**gpu, **single.get(index, {})} for index, gpu in enumerate(GPUS["gpus"])]
+        text = json.dumps({**GPUS, "gpus": gpus})
+        host.check_output("printf %%s %s > /etc/.fake.json && mv /etc/.fake.json /etc/fake-nvml.json", text)
+
+    yield write
+    write({})

@@ -1,0 +1,117 @@
+"""Several instances on disjoint GPUs: claims, moves, names, removal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import Run
+
+Answers = Callable[[int], dict[str, Any]]
+Deploy = Callable[..., Run]
+A = {"vllm_instance": "a", "vllm_gpus": [0, 1], "vllm_port": 8001}
+B = {"vllm_instance": "b", "vllm_gpus": [2, 3], "vllm_port": 8002}
+
+
+@pytest.fixture(autouse=True)
+def as_converged(request: pytest.FixtureRequest, deploy: Deploy, host: Any) -> None:
+    """Each test begins with a and b, and nothing else."""
+    for unit in host.run("ls /etc/systemd/system/ | grep '^vllm-'").stdout.split():
+        name = unit[len("vllm-") : -len(".service")]
+        if name not in ("a", "b"):
+            request.getfixturevalue("play")("playbooks/teardown.yml", teardown_instance=name)
+    run = deploy(A, B)
+    assert run.ok, run.text
+
+
+def test_each_sees_its_own_gpus(answers: Answers, host: Any) -> None:
+    assert answers(8001)["gpus"] == "0,1" and answers(8002)["gpus"] == "2,3"
+    assert 'CUDA_DEVICE_ORDER="PCI_BUS_ID"' in host.file("/etc/vllm/a.env").content_string
+
+
+def test_units_pass_systemds_own_checks(host: Any) -> None:
+    assert host.run("systemd-analyze verify /etc/systemd/system/vllm-a.service").stderr == ""
+    overall = host.check_output("systemd-analyze security --no-pager vllm-a.service | tail -1")
+    assert float(overall.split(":")[1].split()[0]) <= 4.0
+
+
+@pytest.mark.parametrize(
+    "other, told",
+    [
+        ({"vllm_instance": "c", "vllm_gpus": [1, 4], "vllm_port": 8003}, "The instance 'a' on this host uses GPU 1"),
+        ({"vllm_instance": "c", "vllm_gpus": [], "vllm_port": 8003}, "The instance 'a' on this host uses GPU 0, 1"),
+        ({"vllm_instance": "c", "vllm_gpus": [4], "vllm_port": 8002}, "Port 8002 is in use by pid"),
+        ({**A, "vllm_gpus": [1, 2]}, "The instance 'b' on this host uses GPU 2"),
+    ],
+)
+def test_an_overlap_is_refused(deploy: Deploy, answers: Answers, host: Any, other: dict[str, Any], told: str) -> None:
+    before = answers(8001), answers(8002)
+    run = deploy(other)
+    assert not run.ok and told in run.text
+    assert (answers(8001), answers(8002)) == before
+    assert not host.file("/etc/systemd/system/vllm-c.service").exists
+
+
+def test_moving_to_other_gpus(deploy: Deploy, answers: Answers) -> None:
+    untouched = answers(8002)
+    assert deploy({**A, "vllm_gpus": [4, 5]}).ok
+    assert answers(8001)["gpus"] == "4,5" and answers(8002) == untouched
+    # What it left is free for another.
+    assert deploy({**B, "vllm_gpus": [0, 1]}).ok
+    assert answers(8002)["gpus"] == "0,1"
+    assert deploy(B).ok
+
+
+def test_a_new_name_on_the_same_gpus_and_port(deploy: Deploy, answers: Answers, host: Any) -> None:
+    old = answers(8001)["pid"]
+    run = deploy({**A, "vllm_instance": "big", "serve_replaces": ["a"]})
+    assert run.ok, run.text
+    assert answers(8001)["pid"] != old
+    assert host.service("vllm-big").is_running and host.service("vllm-big").is_enabled
+    assert not host.file("/etc/systemd/system/vllm-a.service").exists and not host.file("/etc/vllm/a.env").exists
+    assert deploy({**A, "vllm_instance": "big", "serve_replaces": ["a"]}).changed == 0
+
+
+def test_a_new_name_that_does_not_come_up(deploy: Deploy, answers: Answers, host: Any) -> None:
+    host.check_output(
+        "mkdir -p /srv/checkpoints/ends && echo {} > /srv/checkpoints/ends/config.json && echo 3 > /srv/checkpoints/ends/exit"
+    )
+    run = deploy({**A, "vllm_instance": "big", "serve_replaces": ["a"], "serve_model_path": "/srv/checkpoints/ends"})
+    assert not run.ok and "vllm-a.service, which was to be replaced, runs again" in run.text
+    assert answers(8001)["gpus"] == "0,1"
+    assert not host.file("/etc/systemd/system/vllm-big.service").exists
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_server_that_ends_is_taken_back_at_once(deploy: Deploy, answers: Answers, host: Any, status: int) -> None:
+    """A dead engine may end the server with status 0 (vllm #48966)."""
+    host.check_output(
+        f"mkdir -p /srv/checkpoints/ends && echo {{}} > /srv/checkpoints/ends/config.json && echo {status} > /srv/checkpoints/ends/exit"
+    )
+    run = deploy({**A, "serve_model_path": "/srv/checkpoints/ends"})
+    assert not run.ok and "CUDA out of memory" in run.text and "put back and is healthy" in run.text
+    assert answers(8001)["gpus"] == "0,1"
+
+
+def test_profiles(deploy: Deploy, host: Any) -> None:
+    assert deploy({**A, "serve_environment_profile": "p2p_off"}).ok
+    assert 'NCCL_P2P_DISABLE="1"' in host.file("/etc/vllm/a.env").content_string
+    assert "disable-custom-all-reduce: true" in host.file("/etc/vllm/a.yaml").content_string
+
+
+def test_teardown_of_one(play: Callable[..., Run], answers: Answers, host: Any) -> None:
+    untouched = answers(8002)
+    run = play("playbooks/teardown.yml", teardown_instance="a")
+    assert run.ok and run.changed > 0
+    assert answers(8001) == {} and answers(8002) == untouched
+    for path in (
+        "/etc/systemd/system/vllm-a.service",
+        "/etc/vllm/a.yaml",
+        "/etc/vllm/a.env",
+        "/var/cache/vllm/a",
+        "/var/lib/vllm/deployments/a",
+    ):
+        assert not host.file(path).exists, path
+    assert host.file("/srv/checkpoints/tiny/config.json").exists
+    assert play("playbooks/teardown.yml", teardown_instance="a").changed == 0
