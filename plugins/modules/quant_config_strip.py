@@ -20,7 +20,7 @@ description:
     returned RV(path), which is the view itself and not the name.
   - A snapshot of M(gpuhost.vllm.checkpoint_fetch) is refused while its manifest calls it incomplete. A plain folder without a manifest is
     checked against its own C(*.safetensors.index.json).
-  - Views of this name that have not been served for seven days are removed when the module runs.
+  - Views of this name that have not been served for seven days are removed when the module runs, except the one before the current.
 version_added: 0.1.0
 author:
   - The gpuhost.vllm developers (@gpuhost)

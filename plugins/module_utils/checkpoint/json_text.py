@@ -173,7 +173,7 @@ def _kind(value: Any) -> str:
 
 def _deeper_than(value: Any, levels: int) -> bool:
     level = [value]
-    for _ in range(levels):
+    for _level in range(levels):
         level = [
             child
             for parent in level
@@ -203,9 +203,7 @@ def _members_by_object(text: str) -> dict[tuple[int, int], list[Member]]:
                 position = _next_value(text, position, stack[-1])
                 continue
         else:
-            match = (_STRING if character == '"' else _SCALAR).match(text, position)
-            assert match is not None, "the text was parsed before"
-            position = match.end()
+            position = _end_of(_STRING if character == '"' else _SCALAR, text, position)
             if _close_value(stack, members, position):
                 return {}
         # After a value or an opening bracket with nothing in it: commas and closing brackets.
@@ -227,10 +225,9 @@ def _members_by_object(text: str) -> dict[tuple[int, int], list[Member]]:
 def _next_value(text: str, position: int, inside: _Open) -> int:
     """Read the key, if there is one, and return the offset of the value."""
     if inside.is_object:
-        match = _STRING.match(text, position)
-        assert match is not None, "the text was parsed before"
-        inside.key, inside.key_start = json.loads(match.group(), strict=False), position
-        position = _skip_blank(text, match.end())
+        end = _end_of(_STRING, text, position)
+        inside.key, inside.key_start = json.loads(text[position:end]), position
+        position = _skip_blank(text, end)
         position = _skip_blank(text, position + 1)
     inside.value_start = position
     return position
@@ -254,8 +251,13 @@ def _close_value(stack: list[_Open], members: dict[int, list[Member]], end: int)
 
 
 def _skip_blank(text: str, position: int) -> int:
-    match = _BLANK.match(text, position)
-    assert match is not None, "an empty match is a match"
+    return _end_of(_BLANK, text, position)
+
+
+def _end_of(token: re.Pattern[str], text: str, position: int) -> int:
+    match = token.match(text, position)
+    if match is None:
+        raise ValueError(f"no token at character {position} of a document that was parsed before")
     return match.end()
 
 

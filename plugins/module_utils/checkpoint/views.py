@@ -29,7 +29,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +113,7 @@ def ensure_view(request: ViewRequest, *, check: bool = False) -> ViewResult:
         check: only say what would be done.
 
     Raises:
-        VllmHostError: ``view_name_invalid``, ``views_misplaced``, ``views_busy``, ``views_not_writable``, ``disk_full``.
+        VllmHostError: ``view_name_invalid``, ``views_misplaced``, ``views_busy``, ``views_not_writable``, ``disk_full``, ``views_failed``.
     """
     _check_places(request)
     if check:
@@ -137,7 +137,7 @@ def _ensure_locked(request: ViewRequest) -> ViewResult:
         if before is not None:
             os.utime(before)  # the time of its retirement
         _switch(request.link, target)
-    return ViewResult(target, before != target, before, _prune(request, keep=(target, before)), damaged)
+    return ViewResult(target, before != target, before, _prune(request, target), damaged)
 
 
 def _target(request: ViewRequest) -> tuple[Path, tuple[str, ...], bool]:
@@ -263,18 +263,17 @@ def _served(link: Path) -> Optional[Path]:
         return None
 
 
-def _prune(request: ViewRequest, keep: Sequence[Optional[Path]]) -> tuple[Path, ...]:
-    """Remove views of this name that nobody was served from for a week."""
-    pruned = []
+def _prune(request: ViewRequest, served: Path) -> tuple[Path, ...]:
+    """Remove views of this name that nobody was served from for a week, except the last one that was: it is what a rollback needs."""
+    places = (place for place in request.views.resolve().glob(f"{request.name}+*") if place != served)
+    retired = sorted((place.stat().st_mtime, place) for place in places if not place.is_symlink())
     oldest = time.time() - RETIRED_SECONDS
-    for place in sorted(request.views.resolve().glob(f"{request.name}+*")):
-        if place in keep or place.is_symlink() or place.stat().st_mtime >= oldest:
-            continue
-        doomed = place.with_name(f".{place.name}")
-        place.rename(doomed)
-        _remove(doomed)
-        pruned.append(place)
-    return tuple(pruned)
+    doomed = [place for retired_at, place in retired[:-1] if retired_at < oldest]
+    for place in doomed:
+        aside = place.with_name(f".{place.name}")
+        place.rename(aside)
+        _remove(aside)
+    return tuple(doomed)
 
 
 def _remove_unfinished(request: ViewRequest) -> None:
@@ -338,7 +337,7 @@ def _check_places(request: ViewRequest) -> None:
         )
 
 
-def _explain(error: OSError, request: ViewRequest) -> Exception:
+def _explain(error: OSError, request: ViewRequest) -> VllmHostError:
     where = f"{request.views} ({error.filename or error.strerror})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return VllmHostError(
@@ -353,4 +352,8 @@ def _explain(error: OSError, request: ViewRequest) -> Exception:
             f"{where} cannot be written. Put the views on a writable file system, or run as root: what is served did not change.",
             path=str(request.views),
         )
-    return error
+    return VllmHostError(
+        "views_failed",
+        f"{where} failed with {error.strerror}. What is served did not change; look at the file system and run again.",
+        path=str(request.views),
+    )

@@ -119,7 +119,8 @@ def load_kernels(package: Path, capability: tuple[int, int]) -> types.ModuleType
     if path is None:
         raise FileNotFoundError(f"{package} has none of {', '.join(KERNEL_FILES)}")
     spec = importlib.util.spec_from_file_location("vllm_mla_decode_kernels", path)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be loaded")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -231,7 +232,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="vllm-kernel-") as cache:
         os.environ.update({"TRITON_CACHE_DIR": cache, "TRITON_ALWAYS_COMPILE": "1"})
-        print("\n" + json.dumps(probe(json.loads(sys.argv[1]))))
+        sys.stdout.write(f"\n{json.dumps(probe(json.loads(sys.argv[1])))}\n")
 
 
 if __name__ == "__main__":

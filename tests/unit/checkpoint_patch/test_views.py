@@ -198,27 +198,40 @@ def test_another_file_system(snapshot):
         shutil.rmtree(views, ignore_errors=True)
 
 
+def age(view: Path) -> None:
+    long_ago = time.time() - views_module.RETIRED_SECONDS - 60
+    os.utime(view, (long_ago, long_ago))
+
+
+@damages_snapshot
 def test_old_views_are_pruned_a_week_after_their_last_service(snapshot, views):
-    stripped = serve_view(snapshot, views, NAME, "stripped").path
-    original = serve_view(snapshot, views, NAME, "original").path
-    assert stripped.exists()
-    long_ago = time.time() - views_module.RETIRED_SECONDS - 60
-    os.utime(stripped, (long_ago, long_ago))
-    os.utime(original, (long_ago, long_ago))  # served for long: its own age does not matter
+    served = []
+    for content in ("a", "b", "c"):
+        (snapshot / "chat_template.jinja").write_text(content)
+        served.append(serve_view(snapshot, views, NAME, "stripped").path)
+    oldest, previous, current = served
     other = serve_view(snapshot, views, "other", "stripped").path
-    pruned = serve_view(snapshot, views, NAME, "original").pruned
-    assert pruned == (stripped,)
-    assert original.exists()
-    assert other.exists()
+    assert serve_view(snapshot, views, NAME, "stripped").pruned == ()
+    for view in (oldest, current, other):
+        age(view)
+    assert serve_view(snapshot, views, NAME, "stripped").pruned == (oldest,)
+    assert not oldest.exists()
+    assert all(view.exists() for view in (previous, current, other))
 
 
-def test_a_view_retired_just_now_stays_however_old_it_is(snapshot, views):
-    old = serve_view(snapshot, views, NAME, "stripped").path
-    long_ago = time.time() - views_module.RETIRED_SECONDS - 60
-    os.utime(old, (long_ago, long_ago))
+def test_the_view_before_the_current_one_stays_however_old_it_is(snapshot, views):
+    previous = serve_view(snapshot, views, NAME, "stripped").path
     serve_view(snapshot, views, NAME, "original")
+    age(previous)
+    assert serve_view(snapshot, views, NAME, "original").pruned == ()
+    assert previous.exists()
+
+
+def test_a_view_counts_as_old_from_the_end_of_its_service(snapshot, views):
+    long_served = serve_view(snapshot, views, NAME, "stripped").path
+    age(long_served)
     serve_view(snapshot, views, NAME, "original")
-    assert old.exists()
+    assert time.time() - long_served.stat().st_mtime < 60
 
 
 @pytest.mark.parametrize(
