@@ -13,15 +13,18 @@ PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT
 
 
 def failure_codes() -> set[str]:
-    """The first argument of every VllmHostError that the code can raise, and of its own classes derived from it."""
-    codes = set()
-    for path in (CHECKOUT / "plugins").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "VllmHostError":
-                first = node.args[0]
-                if isinstance(first, ast.Constant):
-                    codes.add(first.value)
-    return codes
+    """The code of every VllmHostError, or of a class derived from it, that the sources make."""
+    trees = [ast.parse(path.read_text()) for path in (CHECKOUT / "plugins").rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    errors = {"VllmHostError"} | {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") == "VllmHostError" for base in node.bases)
+    }
+    calls = [
+        node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") in errors and node.args
+    ]
+    return {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
 
 
 def test_every_failure_code_is_explained():
