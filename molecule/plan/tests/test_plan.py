@@ -16,7 +16,7 @@ CASES: list[dict[str, Any]] = [
     {"name": "options", "engine_args": {"max-model-len": 1024, "tensor_parallel_size": 2, "max_num_seqs": 3}},
     {"name": "cpu stripped", "policy": "strip", **CPU},
     {"name": "cpu as shipped", "policy": "keep", **CPU},
-    {"name": "too little memory", "engine_args": {"gpu_memory_utilization": 0.01}},
+    {"name": "too little memory", "engine_args": {"gpu_memory_utilization": 0.001}},
     {"name": "odd parallelism", "engine_args": {"tensor_parallel_size": 3}},
     {"name": "unknown model", "model": "demo/nothing-of-this-name"},
     {"name": "unknown revision", "revision": "no-such-branch"},

@@ -22,6 +22,8 @@ from .safetensors_headers import TensorGroup
 _RULES = tuple((re.compile(expression), kind) for expression, kind, _source in data.RULES)
 _VISION = re.compile(data.VISION + r"|(?:^|\.)(?:mm_projector|multi_modal_projector)\.")
 _PREDICTION = re.compile(data.PREDICTION_LAYERS)
+#: Bytes of an element of a weight that is not quantized.
+_PLAIN_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _LAST_RANK = re.compile(r"(?:^|\.)(?:lm_head|norm|norm_f|final_layernorm|ln_f)\.[a-z_]+$")
 
 
@@ -82,7 +84,9 @@ def weights_per_gpu(
     partition = parallel.layers_per_rank or (layers,)
     spread = _Spread(model, parallel, options)
     prediction = _uses_prediction_layers(options.get("speculative_config"))
-    tied = bool(model.top.get("tie_word_embeddings", model.text.get("tie_word_embeddings", False)))
+    # A checkpoint without a head of its own shares the table, whatever its configuration leaves unsaid.
+    stated = model.top.get("tie_word_embeddings", model.text.get("tie_word_embeddings", False))
+    tied = bool(stated) or not any("lm_head." in group.name for group in tensors)
     rank_of_layer = [rank for rank, count in enumerate(partition) for _ in range(count)]
     ranks = len(partition)
     totals = [dict.fromkeys(("experts", "vocabulary", "vision", "rotary_table", "other"), 0.0) for _ in range(ranks)]
@@ -101,7 +105,12 @@ def weights_per_gpu(
         elif layer is not None:
             where = (rank_of_layer[layer],)
         else:
-            where = sorted({0, ranks - 1}) if tied and place.kind == "vocabulary" else (0,)
+            where = (0,)
+        if place.kind == "vocabulary" and not predicts:
+            if model.architecture in data.ENDS_ON_EVERY_RANK:
+                where = range(ranks)
+            elif tied:
+                where = sorted({0, ranks - 1})
         size = spread.bytes_on_gpu(group, place.kind)
         for rank in where:
             totals[rank][place.part] += size
@@ -185,7 +194,9 @@ def rotary_table_bytes(model: ModelConfig) -> int:
     elif kind == "yarn" and scaling.get("original_max_position_embeddings"):
         stretched = int(scaling["original_max_position_embeddings"] * factor)
     element = 4 if model.text_model_type == "gpt_oss" else 2
-    tables = stretched + (positions if text.get("rope_local_base_freq") else 0)
+    # The indexer of sparse MLA has a table of its own unless it turns its pairs as the latent does.
+    indexer = model.is_mla and text.get("index_topk") and not text.get("indexer_rope_interleave")
+    tables = stretched * (2 if indexer else 1) + (positions if text.get("rope_local_base_freq") else 0)
     return tables * width * element
 
 
@@ -200,10 +211,21 @@ class _Spread:
         backend = options.get("all2all_backend") or data.SEQUENCE_PARALLEL_BACKENDS[0]
         self._shared_whole = parallel.experts and parallel.data > 1 and backend in data.SEQUENCE_PARALLEL_BACKENDS
         self._kv_ranks = min(parallel.tensor, model.num_key_value_heads)
+        heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
+        self._qkv_growth = (heads + 2 * max(kv_heads, parallel.tensor)) / (heads + 2 * kv_heads)
         self._text = model.text
+        self._dtype_bytes = model.dtype_bytes
+
+    def _conversion(self, group: TensorGroup) -> float:
+        """vLLM keeps plain weights in the type it computes in, whatever type they are stored in; scales and states stay."""
+        if group.dtype == "F8_E4M3" and group.name.endswith(data.DEQUANTIZED_LAYERS):
+            return self._dtype_bytes
+        if group.dtype not in _PLAIN_BYTES or group.tensor_bytes < data.CONVERTED_FROM_BYTES or "scale" in group.name:
+            return 1.0
+        return self._dtype_bytes / _PLAIN_BYTES[group.dtype]
 
     def bytes_on_gpu(self, group: TensorGroup, kind: str) -> float:
-        total = group.total_bytes
+        total = group.total_bytes * self._conversion(group)
         if kind == "absent":
             return 0
         if kind == "experts":
@@ -220,6 +242,8 @@ class _Spread:
             return total if self._shared_whole else total / self._tensor
         if kind == "mamba":
             return total / self._tensor * self._mamba_growth(group)
+        if kind == "fused_qkv":
+            return total / self._tensor * self._qkv_growth
         if kind == "kv_heads":
             return total / self._kv_ranks
         return total / self._tensor
@@ -228,7 +252,7 @@ class _Spread:
         """Whole experts, the larger share where they do not divide; or a slice of each. Scalars belong to whole experts."""
         fused = group.count == 1 and len(group.shape) > 1
         count = group.shape[0] if fused else group.count
-        total = group.total_bytes * self._mxfp4_padding(group.name)
+        total = group.total_bytes * self._conversion(group) * self._mxfp4_padding(group.name)
         if self._whole_experts:
             return total / max(count, 1) * -(-count // self._expert_ranks)
         if len(group.shape) == 0 or group.shape == (1,):

@@ -9,6 +9,7 @@ Kinds:
     vocabulary  rows padded to 64, then divided by TP
     experts     divided by TP (x DP); with expert parallelism whole experts, spread over TP x DP
     kv_heads    divided by min(TP, KV heads)
+    fused_qkv   queries divided by TP, keys and values by min(TP, KV heads)
     vision      divided by TP, or whole with ``mm_encoder_tp_mode: data``
     shared      divided by TP; whole where the experts take their tokens in sequence-parallel slices (EP with TP and DP)
     mamba       divided by TP, after the groups of B and C are repeated until every GPU has one
@@ -64,6 +65,11 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "replicated",
         "layers/layernorm.py",
     ),
+    (
+        r"\.(?:qkv_proj|query_key_value|Wqkv|wqkv|W_pack)\.",
+        "fused_qkv",
+        "layers/linear.py, class QKVParallelLinear, from one tensor",
+    ),
     (r"\.(?:k_proj|v_proj)\.", "kv_heads", "layers/linear.py, class QKVParallelLinear"),
     (
         r"\.(?:o_proj|down_proj|out_proj|dense|dense_4h_to_h|c_proj|w2|wo|fc2)\.bias$",
@@ -100,3 +106,12 @@ VOCABULARY_PADDING = 64
 #: When only the size of a checkpoint is known: weights of a GPU as a share of size / GPUs (low, expected, high). Replicated
 #: parts make it more (Kimi-K2.5 at TP 8: 1.027); tied or skipped parts make it less.
 UNKNOWN_TENSORS_FACTORS = (0.97, 1.03, 1.10)
+
+#: Models that keep embeddings and head on every pipeline rank. Source: models/qwen3_next.py makes both without asking for the rank.
+ENDS_ON_EVERY_RANK = ("Qwen3NextForCausalLM",)
+
+#: Smaller tensors keep the type of the checkpoint (corrections of routers, states), and do not matter.
+CONVERTED_FROM_BYTES = 4 * 2**20
+
+#: FP8 layers that vLLM keeps in 16 bit. Source: models/deepseek_v2.py, class Indexer, merges wk with an unquantized projection.
+DEQUANTIZED_LAYERS = (".indexer.wk.weight",)
