@@ -201,10 +201,11 @@ def _forecast(plan: Mapping[str, Any], log: Mapping[str, Any], previous: Mapping
     }
     if not plan:
         forecast = {row["id"]: row["forecast"] for row in previous.get("forecast") or []}
+    each = "" if measured.get("kv_cache_device") == "CPU" else " a GPU"
     rows = []
     for row_id, name, unit, key in (
-        ("weights", "Weights a GPU", "GiB", "weights_gib"),
-        ("available_kv", "Memory for the KV cache a GPU", "GiB", "available_kv_gib"),
+        ("weights", f"Weights{each}", "GiB", "weights_gib"),
+        ("available_kv", f"Memory for the KV cache{each}", "GiB", "available_kv_gib"),
         ("tokens", "KV cache", "tokens", "kv_cache_tokens"),
         ("concurrency", "Requests of full length at once", "", "max_concurrency"),
         ("load", "Time to load", "s", "load_seconds"),
