@@ -134,8 +134,9 @@ def difference(deployment: Deployment, places: Places, running: bool) -> Differe
 def apply(deployment: Deployment, places: Places, service: Service, replaces: Sequence[str] = ()) -> float:
     """Put the files in place, start, and keep the result as the good one; return the seconds until it was ready.
 
-    The instances that it ``replaces`` are stopped for the start and removed when it is healthy. If it does not
-    become healthy, the last good files are put back and started (or removed, when there were none), and ``deploy_failed`` is raised with the cause, and with ``details.restored`` saying what runs now.
+    The instances that it ``replaces`` are stopped for the start and removed when it is healthy. If it does not become
+    healthy, the last good files are put back and started (or removed, when there were none), and ``deploy_failed`` is
+    raised with the cause, and with ``details.restored`` saying what runs now.
     """
     unit = unit_name(deployment.instance)
     live = places.live(deployment.instance)
