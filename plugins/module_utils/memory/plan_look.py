@@ -52,8 +52,10 @@ def look_at_checkpoint(params: Mapping[str, Any], store: str) -> CheckpointMetad
 
 def look_at_disk(params: Mapping[str, Any], store: str, checkpoint: CheckpointMetadata) -> Disk:
     """Free space where the checkpoint would go, and what of it is there."""
-    if not params["repo_id"] or not store:
+    if not params["repo_id"]:
         return Disk(present_bytes=checkpoint.bytes_total)
+    if not store:
+        return Disk()
     place = Store(Path(store), params["repo_id"])
     free = shutil.disk_usage(_nearest_folder(Path(store))).free
     return Disk(store, free, min(checkpoint.bytes_total, _present_bytes(place, checkpoint.commit)))

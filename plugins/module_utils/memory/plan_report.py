@@ -103,7 +103,8 @@ def _gpus(plan: Mapping[str, Any]) -> str:
     if not gpus["count"]:
         return "none (CPU)"
     unused = gpus["count"] - gpus["used"]
-    text = f"{gpus['count']} x {gpus['name'] or 'unknown'}, {gpus['total_bytes'] / GIB:.1f} GiB"
+    name = gpus["name"].removeprefix("NVIDIA ") or "unknown"
+    text = f"{gpus['count']} x {name}, {gpus['total_bytes'] / GIB:.1f} GiB"
     return text + (f" ({unused} unused)" if unused > 0 else "")
 
 

@@ -18,6 +18,7 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.safetensors_he
 DATA = Path(__file__).parent / "data"
 KV_CASES = {case["id"]: case for case in json.loads((DATA / "kv_cases.json").read_text())["cases"]}
 GPU_CASES = {case["id"]: case for case in json.loads((DATA / "gpu_memory_cases.json").read_text())["cases"]}
+WEIGHTS_CASES = json.loads((DATA / "weights_cases.json").read_text())["cases"]
 
 RTX_PRO_6000 = Gpu(97_887 * 2**20, (12, 0), name="NVIDIA RTX PRO 6000 Blackwell Server Edition")
 

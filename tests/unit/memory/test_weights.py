@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.checkpoint_metadata import read_local_checkpoint
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.config_tensors import tensors_from_config
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.layers import pipeline_split
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.model_config import ModelConfig, parse_model_config
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.quant_formats import quant_scheme
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.safetensors_headers import TensorGroup
@@ -23,7 +24,7 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.weights import
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cases import KV_CASES, write_checkpoint
+from memory_cases import KV_CASES, WEIGHTS_CASES, write_checkpoint
 
 GIB = 2**30
 #: One case of each family.
@@ -58,6 +59,24 @@ def test_equals_the_built_model(name: str) -> None:
     found = forecast(model, listed(model), KV_CASES[name]["engine_args"])
     assert list(found.per_rank) == pytest.approx(expected, rel=0.0015)
     assert sum(found.parts.values()) == pytest.approx(found.per_rank[0], abs=8)
+
+
+@pytest.mark.parametrize("case", WEIGHTS_CASES, ids=lambda case: case["id"])
+def test_equals_more_built_models(case: dict[str, Any]) -> None:
+    """Pipeline ranks, other families, packed and FP8 checkpoints; 0.5 % at most (INT4 packs scales of odd layers)."""
+    args = case.get("engine_args", {})
+    model = parse_model_config(case["config"], case.get("hf_quant_config"), str(args.get("dtype", "auto")))
+    given_split = (case.get("env") or {}).get("VLLM_PP_LAYER_PARTITION")
+    split = tuple(int(part) for part in given_split.split(",")) if given_split else None
+    layers = pipeline_split(model.num_hidden_layers, args.get("pipeline_parallel_size", 1), split)
+    parallel = Parallelism(
+        args.get("tensor_parallel_size", 1),
+        args.get("data_parallel_size", 1),
+        args.get("enable_expert_parallel", False),
+        layers,
+    )
+    found = weights_per_gpu(listed(model), model, parallel, args)
+    assert list(found.per_rank) == pytest.approx(case["weights_bytes_per_gpu"], rel=0.005)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
