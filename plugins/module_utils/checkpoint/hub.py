@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 try:
+    import httpcore2
     import httpx2
     from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.errors import (
@@ -40,6 +41,8 @@ from .tree import SHA1, TreeFile, tree_file
 PUBLIC_ENDPOINT = "https://huggingface.co"
 MOST_REDIRECTS = 10
 CONNECT_TIMEOUT_S = 10.0
+# httpx2's connections read 64 KiB at a time. Larger reads mean fewer turns of the interpreter lock: on a busy host that is most of the time.
+READ_BYTES = 1 << 20
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)$")
 
 
@@ -85,6 +88,7 @@ class Hub:
         # Both log every URL, signed ones included, at INFO.
         for name in ("httpx2", "httpcore2", "huggingface_hub"):
             logging.getLogger(name).setLevel(logging.ERROR)
+        httpcore2.HTTP11Connection.READ_NUM_BYTES = READ_BYTES
         timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
         self._client = httpx2.Client(timeout=timeout, limits=httpx2.Limits(max_connections=None))
 

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Union
 
 from ..errors import VllmHostError
@@ -55,6 +56,21 @@ class _Open:
     value_start: int = 0
 
 
+def read_object(path: Path) -> tuple[str, dict[str, Any]]:
+    """Text and value of a file; one that is too large is not even read. See ``decode_object``."""
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise VllmHostError(
+            "json_too_large",
+            f"{path} has {size:,} bytes; a configuration of more than {MAX_BYTES:,} bytes is not read. Check that it is the right"
+            " file.",
+            file=str(path),
+            bytes=size,
+            limit_bytes=MAX_BYTES,
+        )
+    return decode_object(path.read_bytes(), str(path))
+
+
 def decode_object(raw: bytes, name: str) -> tuple[str, dict[str, Any]]:
     """Text and value of a JSON document that is an object; ``NaN`` and ``Infinity`` pass, as Python's readers let them.
 
@@ -63,18 +79,9 @@ def decode_object(raw: bytes, name: str) -> tuple[str, dict[str, Any]]:
         name: the file, for messages.
 
     Raises:
-        VllmHostError: ``json_too_large``, ``json_invalid`` (not UTF-8, a byte order mark, a syntax error, nested too deep),
+        VllmHostError: ``json_invalid`` (not UTF-8, a byte order mark, a syntax error, nested too deep),
             ``json_duplicate_key``, ``json_not_an_object``.
     """
-    if len(raw) > MAX_BYTES:
-        raise VllmHostError(
-            "json_too_large",
-            f"{name} has {len(raw):,} bytes; a configuration of more than {MAX_BYTES:,} bytes is not read. Check that it is the"
-            " right file.",
-            file=name,
-            bytes=len(raw),
-            limit_bytes=MAX_BYTES,
-        )
     if raw.startswith(b"\xef\xbb\xbf"):
         raise _invalid(
             name, "it starts with a byte order mark, which JSON readers refuse; save it as UTF-8 without one"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .json_text import REMOVE, KeyPath, decode_object, dotted, edit_members
+from .json_text import REMOVE, KeyPath, dotted, edit_members, read_object
 
 FILES = ("config.json", "hf_quant_config.json")
 """Both are patched: vLLM reads the second only when the first has no quantization_config, other readers the other way."""
@@ -69,7 +69,7 @@ def plan_strip(folder: Path) -> StripPlan:
     """Read both files of a snapshot and say what changes; writes nothing.
 
     Raises:
-        VllmHostError: see ``json_text.decode_object``.
+        VllmHostError: see ``json_text.read_object``.
         OSError: the file cannot be read.
     """
     files: list[PatchedFile] = []
@@ -79,7 +79,7 @@ def plan_strip(folder: Path) -> StripPlan:
         path = folder / name
         if not path.exists():
             continue
-        text, value = decode_object(path.read_bytes(), str(path))
+        text, value = read_object(path)
         declarations, strangers = find_declarations(name, value)
         unknown += [{"file": name, "key": dotted(path), "value": value} for path, value in strangers]
         if not declarations:
