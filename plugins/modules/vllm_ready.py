@@ -63,7 +63,7 @@ failure:
       description: Stable name of the failure.
       type: str
     details:
-      description: RV(failure.details.cause) is the finding of the log triage or null, RV(failure.details.log) the last lines.
+      description: C(cause) is the finding of the log triage or null, C(log) the last lines.
       type: dict
 """
 
