@@ -133,6 +133,8 @@ class _Reader:
         self._tracebacks = TracebackCollector()
         self._measurements = Measurements()
         self._position = 0
+        self._patterns = _COMPILED  # those whose anchor the present block contains
+        self._measuring: list[str] = []
         self._last_line = ""
         self._titles: dict[str, tuple[int, LogLine]] = {}  # by stream: where an unknown error began, and what it says
         self._starts = 0
@@ -152,6 +154,8 @@ class _Reader:
     def feed(self, block: list[str]) -> None:
         text = "\n".join(block)
         present = [anchor for anchor in _ANCHORS if anchor in text]
+        self._patterns = [row for row in _COMPILED if row[0].anchor in present]
+        self._measuring = [anchor for anchor in _MEASURED_ANCHORS if anchor in present]
         for line in reversed(block):
             if line.strip():
                 self._last_line = line
@@ -186,13 +190,13 @@ class _Reader:
                 self._classify(before)
             return
         self._life(line, text)
-        for anchor in _MEASURED_ANCHORS:
+        for anchor in self._measuring:
             if anchor in text:
                 self._measurements.take(line.stream, text)
                 break
-        match = _match(text)
+        match = _match(text, self._patterns)
         if match is not None:
-            self._note(match[0], match[1], line, raw)
+            self._note(match[0], match[1], line)
         elif line.level in ("ERROR", "CRITICAL"):
             self._keep_title(line)
 
@@ -217,12 +221,13 @@ class _Reader:
 
     # --- findings -----------------------------------------------------------------------------------------------------
 
-    def _note(self, pattern: LogPattern, match: re.Match[str], line: LogLine, raw: str) -> None:
-        # vLLM prints as a warning what it then works around.
-        severity = (
-            DEGRADED if pattern.severity == FATAL and line.level in ("DEBUG", "INFO", "WARNING") else pattern.severity
-        )
-        entry = self._count(_finding(pattern, match, severity, line.text[:_EXAMPLE_CHARS]), self._position, pattern)
+    def _note(self, pattern: LogPattern, match: re.Match[str], line: LogLine) -> None:
+        severity = pattern.severity if pattern.severity != FATAL else self._severity(line.level, self._position)
+        entry = self._entries.get((pattern.id, ""))
+        if entry is not None and entry.finding.severity == severity:
+            entry.count += 1  # noise by the hundred thousand: nothing new to say
+        else:
+            entry = self._count(_finding(pattern, match, severity, line.text[:_EXAMPLE_CHARS]), self._position, pattern)
         if severity == FATAL:
             self._failure(entry, self._position, pattern.rank)
 
@@ -351,8 +356,10 @@ class _Reader:
         return DEGRADED_VERDICT if wrong else HEALTHY
 
 
-def _match(text: str) -> Optional[tuple[LogPattern, re.Match[str]]]:
-    for pattern, regex in _COMPILED:
+def _match(
+    text: str, rows: Iterable[tuple[LogPattern, re.Pattern[str]]] = _COMPILED
+) -> Optional[tuple[LogPattern, re.Match[str]]]:
+    for pattern, regex in rows:
         if pattern.anchor in text:
             match = regex.search(text)
             if match is not None:
