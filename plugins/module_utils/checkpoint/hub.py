@@ -41,7 +41,6 @@ from .tree import SHA1, TreeFile, tree_file
 PUBLIC_ENDPOINT = "https://huggingface.co"
 MOST_REDIRECTS = 10
 CONNECT_TIMEOUT_S = 10.0
-# httpx2's connections read 64 KiB at a time. Larger reads mean fewer turns of the interpreter lock: on a busy host that is most of the time.
 READ_BYTES = 1 << 20
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)$")
 
@@ -84,11 +83,11 @@ class Hub:
         self.gate = gate
         self.notes: set[str] = set()
         self._token = token
+        self._timeout_s = timeout_s
         self._headers = build_hf_headers(token=token or False, library_name="gpuhost.vllm")
         # Both log every URL, signed ones included, at INFO.
         for name in ("httpx2", "httpcore2", "huggingface_hub"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        httpcore2.HTTP11Connection.READ_NUM_BYTES = READ_BYTES
         timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
         self._client = httpx2.Client(timeout=timeout, limits=httpx2.Limits(max_connections=None))
 
@@ -167,7 +166,7 @@ class Hub:
         url = location or hf_hub_url(self.repo_id, file.path, revision=commit, endpoint=self.endpoint)
         wanted = {"Range": f"bytes={start}-"} if start else {}
         with self._send(url, wanted, None, file, commit) as response:
-            yield Content(response, file, start)
+            yield Content(response, file, start, self._timeout_s)
 
     @contextmanager
     def _send(
@@ -323,8 +322,9 @@ class Content:
         location: the URL that gave it, to be used again.
     """
 
-    def __init__(self, response: httpx2.Response, file: TreeFile, asked: int) -> None:
+    def __init__(self, response: httpx2.Response, file: TreeFile, asked: int, timeout_s: float) -> None:
         self._response = response
+        self._timeout_s = timeout_s
         self._file = file
         self.location = str(response.url)
         self.start = 0
@@ -343,13 +343,38 @@ class Content:
     def pieces(self) -> Iterator[bytes]:
         """The bytes as they come, never more than the file has."""
         left = self._file.size - self.start
-        for piece in self._response.iter_raw():
+        for piece in self._read():
             if len(piece) > left:
                 raise Trouble(
                     f"{public_url(self.location)} sends more than the file's {self._file.size} bytes", restart=True
                 )
             left -= len(piece)
             yield piece
+
+    def _read(self) -> Iterator[bytes]:
+        """The body; a large one of known length straight from the connection.
+
+        The client hands a body over in pieces of 64 KiB, each copied several times: twice the processor time (docs/benchmarks/checkpoint_fetch.md).
+        Its first piece is all that came with the header; from there on the connection carries nothing but the rest of this body.
+        """
+        pieces = self._response.iter_raw()
+        first = next(pieces, b"")
+        yield first
+        headers = self._response.headers
+        left = int(headers.get("Content-Length", 0)) - len(first)
+        if left < READ_BYTES or "Transfer-Encoding" in headers or self._response.http_version != "HTTP/1.1":
+            yield from pieces
+            return
+        stream = self._response.extensions["network_stream"]
+        try:
+            while left > 0:
+                piece = stream.read(min(READ_BYTES, left), timeout=self._timeout_s)
+                if not piece:
+                    return
+                left -= len(piece)
+                yield piece
+        except (httpcore2.TimeoutException, httpcore2.NetworkError) as error:
+            raise Trouble(f"{public_url(self.location)}: {type(error).__name__}") from None
 
 
 def _listed(item: dict[str, Any]) -> TreeFile:

@@ -7,10 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from driver import Converge, HubControl
 
 from tests.host import paths
-
-from .conftest import Converge, HubControl
 
 STORE = "/var/lib/vllm/checkpoints/demo--smollm2-135m"
 SLOW = {"where": "cdn", "bytes_per_second": 4_000_000, "times": None}
@@ -30,11 +29,6 @@ def wait_for(host: Any, what: str, least: int) -> dict[str, Any]:
             return dict(found)
         time.sleep(0.25)
     raise AssertionError(f"{what}: the transfer did not get to {least} bytes: {state}")
-
-
-def downloaded(hub: HubControl) -> int:
-    """Bytes that storage was asked for, from the offsets of the requests that it answered."""
-    return sum(seen["origin"] == "cdn" for seen in hub.seen())
 
 
 def test_killed_and_taken_up(host: Any, hub: HubControl, converge: Converge) -> None:
@@ -68,18 +62,30 @@ def test_stopped_by_systemd(host: Any, hub: HubControl, converge: Converge) -> N
 
 
 def test_the_controller_goes_away_and_a_later_run_joins(host: Any, hub: HubControl, converge: Converge) -> None:
-    hub.faults(SLOW)
+    hub.faults({**SLOW, "bytes_per_second": 1_000_000})
     first = converge()
-    state = wait_for(host, "first run", 30_000_000)
+    state = wait_for(host, "first run", 10_000_000)
     first.kill()
     second = converge(checkpoint_fetch_progress_interval=2)
-    later = wait_for(host, "after the controller was killed", 100_000_000)
-    assert later["pid"] == state["pid"], "the same transfer goes on"
-    output, _ = second.communicate(timeout=180)
-    assert second.returncode == 0, output
-    lines = [line for line in output.splitlines() if " of 272.6 MB" in line]
-    assert lines and all(len(line) <= 80 for line in lines), output
+    assert second.stdout is not None
+    lines = [line.rstrip("\n") for line in second.stdout]
+    assert second.wait(timeout=60) == 0, "\n".join(lines)
+    assert json.loads(host.file(f"{STORE}/.progress.json").content_string)["pid"] == state["pid"], "one transfer"
+    progress = [line for line in lines if " of 272.6 MB (" in line]
+    assert progress and all(len(line) <= 80 for line in progress), "\n".join(lines)
     assert sum(seen["origin"] == "cdn" for seen in hub.seen()) == 7, "each shard was fetched once"
+
+
+def test_a_disk_that_is_too_small_is_refused_before_the_first_byte(
+    host: Any, hub: HubControl, converge: Converge
+) -> None:
+    host.check_output("mkdir -p /mnt/small && mount -t tmpfs -o size=100m tmpfs /mnt/small")
+    try:
+        output, _ = converge(checkpoint_fetch_store="/mnt/small").communicate(timeout=120)
+        assert "disk_space" in output and "Make room" in output
+        assert not any(seen["origin"] == "cdn" for seen in hub.seen())
+    finally:
+        host.check_output("umount /mnt/small")
 
 
 def test_no_secret_in_the_most_talkative_output(host: Any, hub: HubControl, converge: Converge) -> None:
