@@ -39,6 +39,11 @@ options:
     description: URL of the Hub or of a mirror. Empty means the environment variable E(HF_ENDPOINT), or huggingface.co.
     type: str
     default: ''
+  source:
+    description:
+      - Folder on the host to copy from instead of a Hub, for hosts without a network. A snapshot of another store or of the Hub's own cache brings its commit
+        and digests; for any other folder O(revision) must be the commit, and the digests are computed.
+    type: path
   token:
     description: Access token. Without it and O(token_file) the environment variable E(HF_TOKEN) of the host is used.
     type: str
@@ -229,6 +234,7 @@ def make_request(options: dict[str, Any]) -> fetch.FetchRequest:
         revision=options["revision"],
         store=options["store"],
         endpoint=options["endpoint"] or os.environ.get("HF_ENDPOINT", ""),
+        source=options["source"] or "",
         token=read_token(options),
         allow_patterns=options["allow_patterns"],
         ignore_patterns=options["ignore_patterns"],
@@ -290,6 +296,7 @@ def main() -> None:
             "revision": {"type": "str", "default": "main"},
             "store": {"type": "path", "default": "/var/lib/vllm/checkpoints"},
             "endpoint": {"type": "str", "default": ""},
+            "source": {"type": "path"},
             "token": {"type": "str", "default": "", "no_log": True},
             "token_file": {"type": "path", "no_log": False},
             "allow_patterns": {"type": "list", "elements": "str", "default": []},

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import VllmHostError
+from .folder import Folder
 from .hub import Hub, HubUnreachable, is_offline
 from .manifest import Manifest, ManifestFile, sync_folder, utc_now, write_manifest
 from .progress import Progress
 from .retry import Gate, RetryPolicy
 from .store import Store
-from .transfer import FILE_MODE, Stopped, fetch_file, hash_file
+from .transfer import FILE_MODE, Source, Stopped, fetch_file, hash_file
 from .tree import SHA1, TreeFile, select
 
 # These end the run at once: they would meet every other file as well.
@@ -37,6 +38,7 @@ class FetchRequest:
     revision: str
     store: str
     endpoint: str = ""
+    source: str = ""
     token: str = field(default="", repr=False)
     allow_patterns: list[str] = field(default_factory=list)
     ignore_patterns: list[str] = field(default_factory=list)
@@ -107,7 +109,7 @@ def fetch(
     """
     gate = gate or Gate()
     store = Store(Path(request.store), request.repo_id)
-    hub = Hub(request.repo_id, request.endpoint, request.token, request.policy, request.timeout_s, gate)
+    hub = open_source(request, gate)
     try:
         plan = make_plan(request, store, hub, gate)
         if plan.settled and request.verify == "full" and not check_mode:
@@ -133,6 +135,12 @@ def fetch(
         hub.close()
 
 
+def open_source(request: FetchRequest, gate: Gate) -> Source:
+    if request.source:
+        return Folder(Path(request.source), request.repo_id, request.policy, gate)
+    return Hub(request.repo_id, request.endpoint, request.token, request.policy, request.timeout_s, gate)
+
+
 def settled(request: FetchRequest) -> FetchResult | None:
     """The result if nothing has to be written, found without reading a shard; None if there is work (or a proof) to do."""
     if request.verify == "full":
@@ -141,7 +149,7 @@ def settled(request: FetchRequest) -> FetchResult | None:
     return None if result.changed else result
 
 
-def make_plan(request: FetchRequest, store: Store, hub: Hub, gate: Gate) -> Plan:
+def make_plan(request: FetchRequest, store: Store, hub: Source, gate: Gate) -> Plan:
     """Ask the Hub what the commit holds, and the disk what is there.
 
     A commit never changes: one that was listed before and is complete needs no Hub. When the Hub is down, a complete snapshot will do.
@@ -157,7 +165,7 @@ def make_plan(request: FetchRequest, store: Store, hub: Hub, gate: Gate) -> Plan
     if plan and pinned and will_do:
         return plan
     try:
-        if is_offline():
+        if is_offline() and not request.source:
             raise HubUnreachable("hub_offline", "HF_HUB_OFFLINE is set.", reason="HF_HUB_OFFLINE is set")
         commit = hub.commit(request.revision, attempts=FEW_ATTEMPTS if will_do else request.policy.attempts)
         if plan and commit == known:
@@ -244,7 +252,7 @@ def _entry(file: TreeFile) -> ManifestFile:
 
 
 def _converge(
-    request: FetchRequest, store: Store, hub: Hub, plan: Plan, progress: Progress, watch: Callable[[Progress], None]
+    request: FetchRequest, store: Store, hub: Source, plan: Plan, progress: Progress, watch: Callable[[Progress], None]
 ) -> None:
     """Fetch all that is missing, whatever becomes of single files; then raise what went wrong."""
     _require_space(request, store, plan)
@@ -270,7 +278,7 @@ def _converge(
 
 
 def _fetch_all(
-    request: FetchRequest, store: Store, hub: Hub, plan: Plan, progress: Progress, watch: Callable[[Progress], None]
+    request: FetchRequest, store: Store, hub: Source, plan: Plan, progress: Progress, watch: Callable[[Progress], None]
 ) -> dict[str, VllmHostError]:
     """Workers over the files, the largest first; path -> error for those that failed."""
     snapshot = store.snapshot(plan.commit)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Union
 
 from ..errors import VllmHostError
+from .folder import Folder
 from .hub import Hub, Trouble
 from .part import PartFile
 from .tree import TreeFile
 
 FILE_MODE = 0o444
 MOST_MISMATCHES = 3  # a file that is wrong three times over will not become right
+
+
+Source = Union[Hub, Folder]
 
 
 class Stopped(Exception):
@@ -31,7 +36,7 @@ class Tally:
     def forget(self, count: int) -> None: ...
 
 
-def fetch_file(hub: Hub, file: TreeFile, commit: str, part_path: Path, target: Path, tally: Tally) -> None:
+def fetch_file(hub: Source, file: TreeFile, commit: str, part_path: Path, target: Path, tally: Tally) -> None:
     """Download one file to ``target``.
 
     A row of failures without a single byte of progress ends it; any byte renews the budget. Bytes that end at another digest than the
@@ -83,7 +88,9 @@ def fetch_file(hub: Hub, file: TreeFile, commit: str, part_path: Path, target: P
                 raise mismatch(file, found)
 
 
-def _receive(hub: Hub, file: TreeFile, commit: str, part: PartFile, location: str | None, tally: Tally) -> str:
+def _receive(
+    hub: Source, file: TreeFile, commit: str, part: PartFile, location: str | None, tally: Tally
+) -> str | None:
     """Append what one answer gives; returns the URL that gave it.
 
     Raises:
