@@ -28,7 +28,7 @@ def build_report(found: Mapping[str, Any]) -> dict[str, Any]:
         found: what was learned, each part as its module or role returned it, or empty:
             `instance`, `host`, `generated_at` (ISO 8601), `quick` (bool), `required_checks`, `expected_tokens_per_second`,
             `service` (vllm_service_info), `plan` (fact vllm_plan), `view` (fact vllm_view), `gpus` (gpu_info), `install`
-            (vllm_install_info), `log` (vllm_log_triage), `probe` (vllm_probe), `previous` (text of the JSON file before this one).
+            (vllm_install_info), `log` (vllm_log_triage), `probe` (vllm_probe), `bench` (vllm_bench), `previous` (text of the JSON file before this one).
     """
     previous = read_previous(str(found.get("previous") or ""))
     log = found.get("log") or {}
@@ -47,6 +47,7 @@ def build_report(found: Mapping[str, Any]) -> dict[str, Any]:
         "install": found.get("install") or {},
         "log": {key: log.get(key) for key in ("verdict", "cause", "findings", "measured", "lines")} if log else {},
         "probe": found.get("probe") or {},
+        "bench": {"points": (found.get("bench") or {}).get("points") or []},
         "host_problems": list((found.get("gpus") or {}).get("problems") or []),
         "driver": {key: (found.get("gpus") or {}).get(key) for key in ("driver_version", "cuda_version", "container")},
     }
@@ -241,6 +242,9 @@ def _judge(report: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[list[st
         warnings.append(
             f"A single request gets {speed:.1f} tokens a second; this host is expected to give {expected:g}."
         )
+    bench = found.get("bench") or {}
+    if bench and not bench.get("points"):
+        warnings.append(f"vllm bench serve gave no figures: {bench.get('msg', '')}")
     warnings += [
         f"Host: {problem['found']} {problem.get('remedy', '')}".strip()
         for problem in report["host_problems"]

@@ -105,6 +105,14 @@ def found(**changes: Any) -> dict[str, Any]:
                 {"concurrency": 8, "time_to_first_token_s": 0.55, "tokens_per_second": 35.9, "total_tokens_per_second": 274.0, "error": ""},
             ],
         },
+        "bench": {
+            "points": [
+                {
+                    "concurrency": 16, "completed": 64, "failed": 0, "output_tokens_per_second": 431.7, "total_tokens_per_second": 2158.2,
+                    "median_ttft_ms": 802.4, "p99_ttft_ms": 1300.0, "median_tpot_ms": 33.8,
+                }
+            ]
+        },
         "previous": "",
     }  # fmt: skip
     return {**copy.deepcopy(everything), **changes}

@@ -105,6 +105,11 @@ def test_less_speed_than_expected_is_a_warning() -> None:
     assert "A single request gets 20.2 tokens a second; this host is expected to give 60." in report["warnings"]
 
 
+def test_a_benchmark_that_did_not_run_is_a_warning() -> None:
+    report = build_report(found(bench={"failed": True, "msg": "no result"}))
+    assert "vllm bench serve gave no figures: no result" in report["warnings"]
+
+
 def test_the_same_again_is_no_news() -> None:
     first = build_report(found())
     second = again(first, generated_at="2026-12-03T00:00:00Z", probe={**found()["probe"], "tokens_per_second": 60.2})

@@ -72,7 +72,7 @@ def test_everything_is_on_it() -> None:
     for piece in (
         MODEL, COMMIT, "passed with warnings", "0.32.0-c43956a59b8e", "0.31.0-7711aa00ff21", "61.3", "142 ms", "178,768", "131,072",
         "171,136", "-4.3 %", "bfloat16", "offers TRITON_MLA alone", "kv_cache_quant_algo", "GPU 7", "95.6 GiB", "PyTorch 2.13.0+cu130",
-        "An answer of factual.", "Let me think.", "the answer does not say 5", "42 ×", "ACS redirects", "tensor_parallel_size", "274",
+        "An answer of factual.", "Let me think.", "the answer does not say 5", "42 ×", "ACS redirects", "tensor_parallel_size", "274", "431.7",
     ):  # fmt: skip
         assert piece in text, piece
 
