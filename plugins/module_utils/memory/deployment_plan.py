@@ -197,6 +197,7 @@ def _kv_decision(request: PlanRequest, model: ModelConfig, asked: Mapping[str, A
         force=request.force,
         probe_result=probe_result,
         model_dtype=model.dtype,
+        amx="amx" in request.packages,
     )
 
 

@@ -55,6 +55,7 @@ class Deployment:
     dcp: int
     model_dtype: Optional[str]
     probe: Optional[ProbeResult]
+    amx: bool = False
 
     @property
     def on_sm12x(self) -> bool:
@@ -132,6 +133,13 @@ def old_gpu_failure(dtype: str, deployment: Deployment) -> Optional[Ground]:
             f"an MLA cache in {dtype} needs compute capability {needed} or newer", data.MLA_FP8_LOWEST_CAPABILITY_SOURCE
         )
     return None
+
+
+def amx_warning(dtype: str, deployment: Deployment) -> tuple[str, ...]:
+    """What to say of a quantized MLA cache on a CPU with AMX: it loads, prints its size, and ends at the first request."""
+    if deployment.cuda or not deployment.amx or deployment.attention != "mla" or not is_quantized(dtype):
+        return ()
+    return (f"on a processor with AMX vLLM answers only with a 16-bit MLA cache ({data.AMX_MLA_16_BIT_ONLY_SOURCE})",)
 
 
 def sm12x_failure(dtype: str, deployment: Deployment) -> Optional[Ground]:

@@ -29,6 +29,7 @@ from .kv_failures import (
     Deployment,
     Ground,
     ProbeResult,
+    amx_warning,
     dcp_failure,
     known_failure,
     old_gpu_failure,
@@ -83,6 +84,7 @@ def decide(
     force: bool = False,
     probe_result: Optional[ProbeResult] = None,
     model_dtype: Optional[str] = None,
+    amx: bool = False,
 ) -> KvDecision:
     """Decide the KV-cache dtype of one deployment.
 
@@ -100,6 +102,7 @@ def decide(
         force: let an explicit choice through that is known to fail, with a warning.
         probe_result: of the installed kernel, if it was asked.
         model_dtype: the model's own dtype (``bfloat16``, ``float16``, ...); None when it is not known.
+        amx: the processor has AMX, of which vLLM on a CPU makes use.
 
     Raises:
         VllmHostError: ``kv_policy_invalid`` for a value outside the above; ``bad_engine_args`` for an unknown dtype;
@@ -120,6 +123,7 @@ def decide(
         dcp=int(dcp or args.get("decode_context_parallel_size") or 1),
         model_dtype=_model_dtype(args.get("dtype"), model_dtype),
         probe=probe_result,
+        amx=amx,
     )
     if chosen != "auto":
         return _obey_dtype(policy, chosen, deployment, force)
@@ -170,7 +174,7 @@ def _obey_dtype(policy: str, chosen: str, deployment: Deployment, force: bool) -
         kv_cache_dtype=chosen,
         reason=f"kv_cache_dtype {chosen} was chosen explicitly",
         source="engine arguments",
-        warnings=warnings,
+        warnings=warnings + amx_warning(chosen, deployment),
     )
 
 
@@ -183,7 +187,8 @@ def _obey_keep(deployment: Deployment, force: bool) -> KvDecision:
         kv_cache_dtype=dtype,
         reason=f"the policy keeps the checkpoint as shipped ({_declaration(deployment)})",
         source="policy",
-        warnings=_refuse_or_warn(f"the policy keep (kv_cache_dtype {dtype})", failure, force),
+        warnings=_refuse_or_warn(f"the policy keep (kv_cache_dtype {dtype})", failure, force)
+        + amx_warning(dtype, deployment),
     )
 
 
@@ -214,9 +219,9 @@ def _decide_auto(deployment: Deployment) -> KvDecision:
     if deployment.attention != "mla" or deployment.declared is None:
         text = "nothing is declared" if deployment.declared is None else "this kind of attention works as shipped"
         return _as_shipped(deployment, Ground(text, "kv-policy: any other architecture or GPU"), warnings=())
-    failure = dcp_failure(deployment) or (
-        sm12x_failure(deployment.declared, deployment) if deployment.on_sm12x else None
-    )
+    failure = dcp_failure(deployment)
+    if failure is None and deployment.on_sm12x:
+        failure = sm12x_failure(deployment.declared, deployment)
     if failure:
         return KvDecision(
             policy="auto",
@@ -233,7 +238,7 @@ def _decide_auto(deployment: Deployment) -> KvDecision:
     return _as_shipped(
         deployment,
         Ground("dense MLA works as shipped on this device", "kv-policy: any other architecture or GPU"),
-        warnings=(f"{old_gpu.text} ({old_gpu.source})",) if old_gpu else (),
+        warnings=(f"{old_gpu.text} ({old_gpu.source})",) if old_gpu else amx_warning(deployment.declared, deployment),
     )
 
 

@@ -210,6 +210,19 @@ def test_an_old_gpu_is_warned_about():
     assert "8.9" in made.warnings[0]
 
 
+def test_a_cpu_with_amx_is_warned_about():
+    cpu = {"device": "cpu", "compute_capability": None, "amx": True}
+    for made in (decision(**cpu), decision("keep", **cpu), decision(**cpu, engine_args={"kv_cache_dtype": "fp8"})):
+        assert made.checkpoint_state == "original"
+        assert "AMX" in made.warnings[0]
+    for made in (
+        decision("strip", **cpu),
+        decision(**cpu, attention="other"),
+        decision(compute_capability="9.0", amx=True),
+    ):
+        assert made.warnings == ()
+
+
 # Rule 1: the user's word.
 def test_an_explicit_choice_wins_where_nothing_is_known_against_it():
     assert outcome(engine_args={"kv_cache_dtype": "bfloat16"}) == ("stripped", "bfloat16")
