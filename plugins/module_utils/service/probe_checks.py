@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -121,23 +121,39 @@ def check_models(context: Context) -> Outcome:
 def check_conversation(context: Context, conversation: Conversation) -> Outcome:
     """Questions with known answers."""
     first = len(context.exchanges)
-    messages: list[dict[str, Any]] = []
+    answers = _ask_apart(context, conversation) if conversation.separate else _ask_in_turn(context, conversation)
     wrong: list[str] = []
-    for turn in conversation.turns:
-        if conversation.separate:
-            messages = []
-        messages.append({"role": "user", "content": turn.question})
-        answer = context.ask(messages, conversation.max_tokens)
+    for turn, answer in answers:
+        context.note(turn.question, answer)
         reason = wrong_answer(answer, turn, conversation)
         if reason:
             wrong.append(f"“{turn.question}”: {reason}")
             if len(wrong) > conversation.may_fail:
                 return Outcome(FAILED, "; ".join(wrong), context.exchanges[first:])
-        messages.append({"role": "assistant", "content": answer.content})
     found = "answered as expected: " + ", ".join(turn.what for turn in conversation.turns if turn.what)
     if wrong:
         found = f"all answers but one were right; {wrong[0]}"
     return Outcome(PASSED, found, context.exchanges[first:])
+
+
+def _ask_in_turn(context: Context, conversation: Conversation) -> Iterator[tuple[Turn, Answer]]:
+    """Each question follows the answer to the one before."""
+    messages: list[dict[str, Any]] = []
+    for turn in conversation.turns:
+        messages.append({"role": "user", "content": turn.question})
+        answer = context.client.chat(context.body(messages, conversation.max_tokens))
+        yield turn, answer
+        messages.append({"role": "assistant", "content": answer.content})
+
+
+def _ask_apart(context: Context, conversation: Conversation) -> Iterator[tuple[Turn, Answer]]:
+    """All questions at the same time, which takes as long as one."""
+
+    def ask(turn: Turn) -> Answer:
+        return context.client.chat(context.body([{"role": "user", "content": turn.question}], conversation.max_tokens))
+
+    with ThreadPoolExecutor(max_workers=len(conversation.turns)) as pool:
+        yield from zip(conversation.turns, pool.map(ask, conversation.turns))
 
 
 def wrong_answer(answer: Answer, turn: Turn, conversation: Conversation) -> str:
