@@ -28,6 +28,7 @@ class BackendQuestion:
         sinks: the layer has attention sinks.
         float32: the model computes in 32 bit.
         image_prefix: tokens of an image attend to each other both ways.
+        slides: the layer has a window.
     """
 
     mla: bool
@@ -38,6 +39,7 @@ class BackendQuestion:
     sinks: bool = False
     float32: bool = False
     image_prefix: bool = False
+    slides: bool = False
 
 
 def _accepts_block(backend: Backend, block_size: Optional[int]) -> bool:
@@ -50,6 +52,8 @@ def _fits(backend: Backend, question: BackendQuestion, major: int, packages: Seq
     if backend.package and backend.package not in packages:
         return False
     if (question.float32 or question.image_prefix) and not (backend.mla or backend.name == "TRITON_ATTN"):
+        return False
+    if question.slides and backend.name == "TURBOQUANT":
         return False
     if question.kv_cache_dtype not in backend.kv_cache_dtypes:
         return False

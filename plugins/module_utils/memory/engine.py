@@ -114,13 +114,16 @@ class ModelTraits:
     Attributes:
         has_attention: any layer keeps keys and values; has_chunks: in chunks.
         recurrent: kinds of recurrent states.
-        encoder_decoder: it has cross attention.
+        encoder_decoder: it has cross attention; encoder_only: all attention goes both ways.
+        pooling: it embeds or classifies, and does not generate.
     """
 
     has_attention: bool = True
     has_chunks: bool = False
     recurrent: tuple[str, ...] = ()
     encoder_decoder: bool = False
+    encoder_only: bool = False
+    pooling: bool = False
 
 
 def default_batch(gpu: Gpu, world_size: int, big_gpu_tier: bool = True) -> tuple[int, int]:
@@ -248,16 +251,18 @@ def resolve_scheduling(
     if tokens is None:
         tokens = default_tokens * factor
         chunked = args.flag("enable_chunked_prefill")
-        if chunked is False or (chunked is None and traits.encoder_decoder):
+        if chunked is False or (chunked is None and (traits.encoder_decoder or traits.encoder_only)):
             tokens = max(tokens, max_model_len)
         tokens = min(tokens, max_num_seqs * max_model_len)
+    if args.get("max_num_seqs") is None:
+        max_num_seqs = min(max_num_seqs, tokens)
     speculative = args.mapping("speculative_config") or {}
     method = speculative.get("method")
     asynchronous = args.flag("async_scheduling")
     if gpu.device == "cpu":
         asynchronous = False
     elif asynchronous is None:
-        asynchronous = method is None or uses_mtp(method) or str(method) in _ASYNC_METHODS
+        asynchronous = not traits.pooling and (method is None or uses_mtp(method) or str(method) in _ASYNC_METHODS)
     batches = pipeline
     if asynchronous:
         # Model runner V1 gives asynchronous scheduling up with pipeline ranks; V2 adds one batch.
@@ -267,7 +272,7 @@ def resolve_scheduling(
             batches = 2
     prefix = args.flag("enable_prefix_caching")
     if prefix is None:
-        prefix = not traits.encoder_decoder
+        prefix = not (traits.encoder_decoder or traits.encoder_only)
         if traits.recurrent:
             prefix = traits.has_attention and release.hybrid_prefix_caching
     if gpu.device == "cpu" and model.is_mla:

@@ -13,6 +13,9 @@ from ..errors import VllmHostError
 
 _SUFFIXES = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
 
+#: No option is a larger number (bytes of memory are the largest).
+_LARGEST = 1 << 62
+
 
 def _bad(key: str, found: Any, expected: str) -> VllmHostError:
     return VllmHostError(
@@ -54,7 +57,12 @@ class EngineArgs:
                 value = float(text[:-1]) * factor if factor > 1 else int(text)
             except ValueError as error:
                 raise _bad(key, value, "a whole number") from error
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or int(value) != value:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not -_LARGEST < value < _LARGEST
+            or value % 1
+        ):
             raise _bad(key, value, "a whole number")
         if value < minimum:
             raise _bad(key, value, f"at least {minimum}")

@@ -25,7 +25,7 @@ from .kv_dtypes import check_kv_cache_dtype, dtype_from_checkpoint
 from .kv_groups import Group, bytes_per_block, group_layers
 from .kv_specs import RequestLimits
 from .layer_caches import CacheRequest, boundary_layers, build_layer_caches
-from .layers import decoder_layers, pipeline_split, speculative_layers, uses_mtp
+from .layers import decoder_layers, is_encoder_only, pipeline_split, speculative_layers, uses_mtp
 from .model_config import ModelConfig, parse_model_config
 from .models_data import IMAGE_PREFIX_MODEL_TYPES, SINK_MODEL_TYPES
 from .recurrent_state import StateOptions, recurrent_state, state_dtype_bytes
@@ -279,13 +279,15 @@ def plan_kv_cache(
         has_chunks="chunked" in kinds,
         recurrent=tuple(sorted({layer.recurrent for layer in own if layer.recurrent})),
         encoder_decoder="cross" in kinds,
+        encoder_only=is_encoder_only(model),
+        pooling=is_encoder_only(model) or args.text("runner", "auto") == "pooling",
     )
     scheduling = resolve_scheduling(model, args, env, gpu, release, traits)
     layers = own + speculative_layers(model, args.mapping("speculative_config"))
     states = {}
     for kind in traits.recurrent:
         conv, ssm = state_dtype_bytes(
-            model, kind, args.text("mamba_cache_dtype", "auto"), args.text("mamba_ssm_cache_dtype", "auto")
+            model, kind, _state_dtype(args, "mamba_cache_dtype"), _state_dtype(args, "mamba_ssm_cache_dtype")
         )
         options = StateOptions(scheduling.tensor_parallel_size, scheduling.num_speculative_tokens, conv, ssm)
         state = recurrent_state(model, kind, options)
@@ -341,6 +343,18 @@ def plan_kv_cache(
         _limits=limits,
         _release=release,
     )
+
+
+def _state_dtype(args: EngineArgs, key: str) -> str:
+    name = args.text(key, "auto")
+    if name not in ("auto", "float32", "float16", "bfloat16"):
+        raise VllmHostError(
+            "bad_engine_args",
+            f"engine_args: {key} must be auto, float32, float16 or bfloat16, not {name!r}.",
+            key=key,
+            found=name,
+        )
+    return name
 
 
 def _engine_notes(engine: Engine, kinds: set[str]) -> list[str]:

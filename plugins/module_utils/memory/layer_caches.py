@@ -113,6 +113,7 @@ def _choose_backends(
                 sinks=request.use_sinks,
                 float32=float32,
                 image_prefix=request.image_prefix,
+                slides=layer.kind == "sliding",
             )
             chosen[key] = select_backend(question, gpu.compute_capability, request.packages, gpu.device)
     return chosen

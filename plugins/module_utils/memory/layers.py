@@ -12,7 +12,7 @@ from typing import Any, Optional
 from ..errors import VllmHostError
 from .layer_geometry import attention_geometry
 from .layer_types import BOTH, CHUNKED, FULL, LINEAR, NONE, SLIDING, layer_types
-from .model_config import ModelConfig, bad_config, config_int
+from .model_config import MOST_LAYERS, ModelConfig, bad_config, config_int
 from .models_data import (
     ATTENTION_CREATED_FIRST,
     ENCODER_DECODER_MODEL_TYPES,
@@ -144,7 +144,8 @@ def decoder_layers(model: ModelConfig) -> tuple[Layer, ...]:
     window = _sliding_window(model)
     words = _cache_words(model, window)
     state = recurrent_kind(model)
-    shared_from = len(words) - int(model.text.get("num_kv_shared_layers") or 0)
+    shared = config_int(model.text, "num_kv_shared_layers", minimum=0) if model.text.get("num_kv_shared_layers") else 0
+    shared_from = len(words) - shared
     found: list[Layer] = []
     for index, word in enumerate(words):
         if word == NONE or index >= shared_from:
@@ -182,7 +183,7 @@ def mtp_layers(model: ModelConfig) -> int:
     """Multi-token-prediction layers of the checkpoint."""
     for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"):
         if model.text.get(key):
-            return config_int(model.text, key)
+            return config_int(model.text, key, maximum=MOST_LAYERS)
     return 0
 
 

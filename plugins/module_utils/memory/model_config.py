@@ -76,7 +76,13 @@ def bad_config(message: str, key: str, **details: Any) -> VllmHostError:
     return VllmHostError("bad_config", f"config.json: {message}", file="config.json", key=key, **details)
 
 
-def config_int(config: Mapping[str, Any], key: str, minimum: int = 1) -> int:
+#: No number of a configuration is larger; a larger one is a mistake or an attack on the memory of this process.
+_LARGEST = 1 << 31
+#: No model has more layers.
+MOST_LAYERS = 4096
+
+
+def config_int(config: Mapping[str, Any], key: str, minimum: int = 1, maximum: int = _LARGEST) -> int:
     """A whole number of a configuration.
 
     Raises:
@@ -85,8 +91,12 @@ def config_int(config: Mapping[str, Any], key: str, minimum: int = 1) -> int:
     value = config.get(key)
     if value is None:
         raise bad_config(f"{key} is missing; give the model's complete config.json.", key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or int(value) != value or value < minimum:
-        raise bad_config(f"{key} must be a whole number of at least {minimum}, not {value!r}.", key, found=repr(value))
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value <= maximum or value % 1:
+        raise bad_config(
+            f"{key} must be a whole number from {minimum} to {maximum}, not {str(value)[:100]!r}.",
+            key,
+            found=repr(value)[:100],
+        )
     return int(value)
 
 
@@ -207,7 +217,7 @@ def parse_model_config(
     text, notes = _with_defaults(part, text_model_type, nested)
     heads = config_int(text, "num_attention_heads") if _has_attention(text_model_type) else 1
     hidden = config_int(text, "hidden_size")
-    layers = config_int(text, LAYER_COUNT_KEYS.get(text_model_type, "num_hidden_layers"))
+    layers = config_int(text, LAYER_COUNT_KEYS.get(text_model_type, "num_hidden_layers"), maximum=MOST_LAYERS)
     is_mla = (
         not mla_disabled
         and text_model_type in MLA_MODEL_TYPES
@@ -287,7 +297,7 @@ def derive_max_model_len(model: ModelConfig) -> Optional[int]:
     lengths = []
     for key in _LENGTH_KEYS:
         value = text.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= _LARGEST:
             lengths.append(value)
     if not lengths:
         return None
@@ -306,4 +316,6 @@ def derive_max_model_len(model: ModelConfig) -> Optional[int]:
         original = text.get("original_max_position_embeddings")
         if isinstance(original, (int, float)):
             length = original
+    if not 1 <= length <= _LARGEST:
+        raise bad_config("the model's length (rope scaling included) is no sensible number.", "max_position_embeddings")
     return int(length)

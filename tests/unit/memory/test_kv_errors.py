@@ -126,3 +126,79 @@ def test_hyphens_words_and_numbers_of_the_command_line_are_understood() -> None:
         gpu=GPU,
     ).engine
     assert (engine.max_model_len, engine.tensor_parallel_size, engine.enable_prefix_caching) == (32000, 2, False)
+
+
+NONSENSE: tuple[Any, ...] = (None, "x", "", -1, 0, 1.5, [], {}, True, 10**30, [None], float("nan"), float("inf"))
+HYBRID: dict[str, Any] = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 2048,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "num_kv_shared_layers": 0,
+    "head_dim": 256,
+    "full_attention_interval": 4,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "max_position_embeddings": 262144,
+}
+MLA: dict[str, Any] = {
+    **LLAMA,
+    "architectures": ["DeepseekV32ForCausalLM"],
+    "model_type": "deepseek_v32",
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "index_topk": 2048,
+    "index_head_dim": 128,
+    "rope_scaling": {"type": "yarn", "factor": 40},
+}
+OPTIONS = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "decode_context_parallel_size",
+    "max_model_len",
+    "max_num_batched_tokens",
+    "kv_cache_dtype",
+    "block_size",
+    "mamba_cache_dtype",
+    "mamba_ssm_cache_dtype",
+    "mamba_cache_mode",
+    "speculative_config",
+    "hf_overrides",
+    "gpu_memory_utilization",
+)
+
+
+@pytest.mark.parametrize("model", [LLAMA, HYBRID, MLA], ids=["llama", "hybrid", "mla"])
+@pytest.mark.parametrize("value", NONSENSE, ids=repr)
+def test_no_nonsense_escapes_as_another_error(model: dict[str, Any], value: Any) -> None:
+    """Each key and each option may hold anything: the answer is a plan or our own error, and it comes at once."""
+    questions = [({**model, key: value}, {}) for key in model] + [(model, {key: value}) for key in OPTIONS]
+    for config, engine_args in questions:
+        try:
+            plan = plan_kv_cache(config, engine_args=engine_args, gpu=GPU)
+            plan.capacity(10**10)
+            plan.max_model_len_fit(10**10)
+        except VllmHostError as error:
+            assert error.code in ("bad_config", "bad_engine_args", "bad_value", "unsupported")
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v4", "qwen4_exp_text"])
+def test_caches_with_rules_not_known_here_are_refused(model_type: str) -> None:
+    with pytest.raises(VllmHostError, match="not known here") as caught:
+        plan_kv_cache({**LLAMA, "model_type": model_type}, gpu=GPU)
+    assert caught.value.code == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [("NovelForCausalLM", "no architecture that vLLM"), ("BambaForCausalLM", "dropped"), ("LlamaForCausalLM", None)],
+)
+def test_an_unknown_architecture_is_named(architecture: str, words: Optional[str]) -> None:
+    notes = plan_kv_cache({**LLAMA, "architectures": [architecture]}, gpu=GPU).notes
+    assert any(words in note for note in notes) if words else not notes
