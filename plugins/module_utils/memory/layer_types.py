@@ -89,7 +89,7 @@ def _by_model_type(model: ModelConfig) -> Optional[list[str]]:
     kind = model.text_model_type
     if kind in _PERIODS:
         period, full_at, other, key = _PERIODS[kind]
-        if key and isinstance(text.get(key), str):
+        if key and isinstance(text.get(key), str) and text[key]:
             letters = text[key]
             return [FULL if letters[index % len(letters)] == "G" else other for index in range(layers)]
         if key and text.get(key) is not None:

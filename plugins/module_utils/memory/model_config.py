@@ -254,7 +254,7 @@ def parse_model_config(
         hidden_size=hidden,
         is_mla=bool(is_mla),
         quantization=normalized_quantization(config, hf_quant_config),
-        notes=tuple(notes),
+        notes=(*notes, *_architecture_notes(architectures)),
     )
 
 
