@@ -203,9 +203,9 @@ class KvPlan:
         return given
 
 
-def _kv_cache_dtype(model: ModelConfig, args: EngineArgs, gpu: Gpu) -> str:
+def _kv_cache_dtype(model: ModelConfig, args: EngineArgs, gpu: Gpu, vllm_version: str) -> str:
     """What --kv-cache-dtype is after the checkpoint and the architecture had their say."""
-    dtype = check_kv_cache_dtype(args.text("kv_cache_dtype", "auto"))
+    dtype = check_kv_cache_dtype(args.text("kv_cache_dtype", "auto"), vllm_version)
     if dtype == "auto":
         dtype = dtype_from_checkpoint(model.quantization, model.is_mla)
     if model.architecture == "DeepseekV32ForCausalLM" and dtype == "bfloat16":
@@ -292,7 +292,7 @@ def plan_kv_cache(
         options = StateOptions(scheduling.tensor_parallel_size, scheduling.num_speculative_tokens, conv, ssm)
         state = recurrent_state(model, kind, options)
         states[kind] = state if release.prefill_checkpoint else replace(state, checkpoint_blocks=0)
-    dtype = _kv_cache_dtype(model, args, gpu)
+    dtype = _kv_cache_dtype(model, args, gpu, vllm_version)
     request = CacheRequest(
         kv_cache_dtype=dtype,
         skip_layers=tuple(

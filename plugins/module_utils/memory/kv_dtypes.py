@@ -16,21 +16,26 @@ from .kv_dtypes_data import (
     MODELOPT_KV_CACHE_DTYPES,
     TURBOQUANT_BITS,
 )
+from .releases import parse_version
 
 
-def check_kv_cache_dtype(name: Any) -> str:
-    """A name of vLLM's --kv-cache-dtype, or an error that lists them.
+def check_kv_cache_dtype(name: Any, vllm_version: str) -> str:
+    """A name of vLLM's --kv-cache-dtype that the release knows, or an error that lists them.
 
     Raises:
         VllmHostError: ``bad_engine_args``.
     """
-    if not isinstance(name, str) or name not in KV_CACHE_DTYPES:
+    wanted = parse_version(vllm_version)
+    known = [key for key, row in KV_CACHE_DTYPES.items() if parse_version(row.get("since", "0.0")) <= wanted]
+    if not isinstance(name, str) or name not in known:
+        later = KV_CACHE_DTYPES[name]["since"] if isinstance(name, str) and name in KV_CACHE_DTYPES else None
+        reason = f"exists from vLLM {later} on" if later else "is unknown"
         raise VllmHostError(
             "bad_engine_args",
-            f"kv_cache_dtype {name!r} is unknown; use one of {', '.join(KV_CACHE_DTYPES)}.",
+            f"kv_cache_dtype {name!r} {reason}; use one of {', '.join(known)}.",
             key="kv_cache_dtype",
-            found=repr(name),
-            known=list(KV_CACHE_DTYPES),
+            found=repr(name)[:100],
+            known=known,
         )
     return name
 

@@ -202,3 +202,10 @@ def test_caches_with_rules_not_known_here_are_refused(model_type: str) -> None:
 def test_an_unknown_architecture_is_named(architecture: str, words: Optional[str]) -> None:
     notes = plan_kv_cache({**LLAMA, "architectures": [architecture]}, gpu=GPU).notes
     assert any(words in note for note in notes) if words else not notes
+
+
+def test_a_cache_type_of_a_later_release_is_refused() -> None:
+    options = {"kv_cache_dtype": "turboquant_4bit_nc"}
+    with pytest.raises(VllmHostError, match="from vLLM 0.20.0 on"):
+        plan_kv_cache(LLAMA, engine_args=options, vllm_version="0.19.1", gpu=GPU)
+    assert plan_kv_cache(LLAMA, engine_args=options, vllm_version="0.20.2", gpu=GPU).groups
