@@ -17,10 +17,11 @@ from .kv_dtypes_data import (
     TURBOQUANT_BITS,
 )
 from .releases import parse_version
+from .releases_data import LAST_KNOWN
 
 
-def check_kv_cache_dtype(name: Any, vllm_version: str) -> str:
-    """A name of vLLM's --kv-cache-dtype that the release knows, or an error that lists them.
+def check_kv_cache_dtype(name: Any, vllm_version: str = LAST_KNOWN) -> str:
+    """A name of vLLM's --kv-cache-dtype that the release (default: the newest known) has, or an error that lists them.
 
     Raises:
         VllmHostError: ``bad_engine_args``.
