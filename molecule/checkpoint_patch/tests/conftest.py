@@ -82,6 +82,6 @@ def kv_cache_tokens(host: Any) -> Callable[[str], int]:
                 time.sleep(1)
         finally:
             # Its own session: the server and all that it started.
-            host.run("kill -9 -- -$(cat /tmp/vllm.pid)")
+            host.run("/bin/kill -9 -- -$(cat /tmp/vllm.pid)")
 
     return start

@@ -113,6 +113,24 @@ def find_declarations(
     return declarations, strangers
 
 
+def without_declarations(file_name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as it will be in a stripped view, for planning before anything is on a disk."""
+    declarations, _strangers = find_declarations(file_name, document)
+    return _changed(document, {found.path: found.change for found in declarations}, ())
+
+
+def _changed(value: Mapping[str, Any], changes: Mapping[KeyPath, Any], path: KeyPath) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, child in value.items():
+        place = (*path, key)
+        if place in changes:
+            if changes[place] is not REMOVE:
+                kept[key] = changes[place]
+        else:
+            kept[key] = _changed(child, changes, place) if isinstance(child, Mapping) else child
+    return kept
+
+
 def _members(
     value: Mapping[str, Any], path: KeyPath, *, in_container: bool
 ) -> Iterator[tuple[KeyPath, str, Any, bool]]:

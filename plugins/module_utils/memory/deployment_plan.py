@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Callable, Optional
 
+from ..checkpoint.kv_declarations import without_declarations
 from ..errors import VllmHostError
 from ..recipes import require_release
 from .budget import GIB, Budget, BudgetRequest, compute_budget
@@ -121,6 +122,9 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
         derived["tensor_parallel_size"] = _tensor_parallel_size(model, len(request.gpus), asked)
     decision = _kv_decision(request, model, asked)
     derived["kv_cache_dtype"] = decision.kv_cache_dtype
+    if decision.checkpoint_state == "stripped":
+        # What follows is about the view that will be served.
+        request = replace(request, checkpoint=_stripped(request.checkpoint))
     budget = compute_budget(_budget_request(request, {**derived, **asked}, env))
     if request.device == "cuda":
         derived["gpu_memory_utilization"] = budget.plan.engine.gpu_memory_utilization
@@ -198,6 +202,15 @@ def _kv_decision(request: PlanRequest, model: ModelConfig, asked: Mapping[str, A
         probe_result=probe_result,
         model_dtype=model.dtype,
         amx="amx" in request.packages,
+    )
+
+
+def _stripped(checkpoint: CheckpointMetadata) -> CheckpointMetadata:
+    second = checkpoint.hf_quant_config
+    return replace(
+        checkpoint,
+        config=without_declarations("config.json", checkpoint.config),
+        hf_quant_config=without_declarations("hf_quant_config.json", second) if second else second,
     )
 
 

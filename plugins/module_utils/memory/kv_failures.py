@@ -66,10 +66,20 @@ class Deployment:
         return version is not None and version < parse_version(release)
 
     @property
+    def explicit_16_bit_problem(self) -> Optional[str]:
+        """Why this vLLM cannot be told the 16-bit type by name, so that a stripped checkpoint alone must say it."""
+        if self.model_dtype not in SIXTEEN_BIT:
+            return f"the model's dtype is {self.model_dtype or 'not known'}"
+        if self.cuda and self.older_than(data.EXPLICIT_16_BIT_FROM):
+            return f"vLLM {self.vllm} takes no explicit 16-bit dtype ({data.EXPLICIT_16_BIT_SOURCE})"
+        if self.amx and not self.cuda and self.attention == "mla":
+            return f"on a processor with AMX vLLM takes no explicit dtype ({data.AMX_MLA_AUTO_ONLY_SOURCE})"
+        return None
+
+    @property
     def sixteen_bit(self) -> str:
-        """The 16-bit value that this vLLM takes; ``auto`` where only a silent checkpoint can say it."""
-        explicit_works = not (self.cuda and self.older_than(data.EXPLICIT_16_BIT_FROM))
-        return self.model_dtype if self.model_dtype in SIXTEEN_BIT and explicit_works else "auto"
+        """The 16-bit value of ``--kv-cache-dtype``; ``auto`` where it cannot be said."""
+        return "auto" if self.explicit_16_bit_problem or not self.model_dtype else self.model_dtype
 
     @property
     def as_shipped(self) -> str:
@@ -136,10 +146,13 @@ def old_gpu_failure(dtype: str, deployment: Deployment) -> Optional[Ground]:
 
 
 def amx_warning(dtype: str, deployment: Deployment) -> tuple[str, ...]:
-    """What to say of a quantized MLA cache on a CPU with AMX: it loads, prints its size, and ends at the first request."""
-    if deployment.cuda or not deployment.amx or deployment.attention != "mla" or not is_quantized(dtype):
+    """What to say of an MLA cache on a CPU with AMX whose type is anything but auto: it loads, and ends at the first request."""
+    if deployment.cuda or not deployment.amx or deployment.attention != "mla" or dtype == "auto":
         return ()
-    return (f"on a processor with AMX vLLM answers only with a 16-bit MLA cache ({data.AMX_MLA_16_BIT_ONLY_SOURCE})",)
+    return (
+        f"on a processor with AMX vLLM answers only with kv_cache_dtype auto and a stripped checkpoint, not with {dtype}"
+        f" ({data.AMX_MLA_AUTO_ONLY_SOURCE}); use the policy strip",
+    )
 
 
 def sm12x_failure(dtype: str, deployment: Deployment) -> Optional[Ground]:

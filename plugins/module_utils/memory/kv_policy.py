@@ -25,7 +25,6 @@ from ..errors import VllmHostError
 from . import kv_policy_data as data
 from .kv_dtypes import check_kv_cache_dtype, is_quantized
 from .kv_failures import (
-    SIXTEEN_BIT,
     Deployment,
     Ground,
     ProbeResult,
@@ -275,16 +274,9 @@ def _refuse_or_warn(choice: str, failure: Optional[Ground], force: bool) -> tupl
 
 
 def _sixteen_bit_warnings(deployment: Deployment) -> tuple[str, ...]:
-    if deployment.sixteen_bit != "auto":
-        return ()
-    if deployment.model_dtype in SIXTEEN_BIT:
-        return (
-            f"vLLM {deployment.vllm} takes no explicit 16-bit dtype ({data.EXPLICIT_16_BIT_SOURCE}): the stripped view alone"
-            " carries the decision",
-        )
+    problem = deployment.explicit_16_bit_problem
     return (
-        f"the model's dtype is {deployment.model_dtype or 'not known'}: kv_cache_dtype stays auto and the stripped view alone"
-        " carries the decision",
+        (f"{problem}: kv_cache_dtype stays auto, and the stripped view alone carries the decision",) if problem else ()
     )
 
 

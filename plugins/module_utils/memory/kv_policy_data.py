@@ -81,7 +81,9 @@ MLA_DTYPES_ON_SM12X_SOURCE = "TritonMLABackend.supported_kv_cache_dtypes in 0.18
 MLA_FP8_LOWEST_CAPABILITY = (8, 9)
 MLA_FP8_LOWEST_CAPABILITY_SOURCE = "TritonMLAImpl.__init__ in 0.32.0: native FP8 needs compute capability 8.9 (read)"
 
-AMX_MLA_16_BIT_ONLY_SOURCE = "AMXMLAImpl of 0.32.0 asserts an unquantized cache at the first request (read)"
+AMX_MLA_AUTO_ONLY_SOURCE = (
+    "AMXMLAImpl of 0.32.0 asserts kv_cache_dtype auto; with bfloat16 or fp8 the first request ends the engine (ran)"
+)
 
 DSA_DTYPES_ON_SM12X = ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla")
 DSA_DTYPES_ON_SM12X_SOURCE = "FLASHINFER_MLA_SPARSE_SM120 in 0.32.0 and 0.33.0 refuses every other dtype (read)"

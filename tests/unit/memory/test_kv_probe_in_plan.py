@@ -73,3 +73,11 @@ def test_how_the_release_is_found(tmp_path):
     probe = release_probe(str(tmp_path), "0.34.0", "auto")
     assert probe is not None
     assert probe((12, 0), 512, 64).verdict == "cannot_tell"
+
+
+def test_a_stripped_view_that_alone_carries_the_decision_is_planned_in_16_bit(kimi):
+    """vLLM 0.17.1 cannot be told bfloat16; with auto it follows the metadata, which the view no longer has."""
+    silent = make_plan(replace(kimi, vllm_version="0.17.1"))
+    assert (silent["checkpoint_state"], silent["kv_cache_dtype"]) == ("stripped", "auto")
+    told = make_plan(kimi)
+    assert silent["budget"]["kv_bytes_per_token"] == told["budget"]["kv_bytes_per_token"] == 70_272
