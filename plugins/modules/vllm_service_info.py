@@ -15,7 +15,7 @@ description:
 author:
   - The gpuhost.vllm developers (@gpuhost)
 requirements:
-  - PyYAML on the host (the role M(gpuhost.vllm.tools#role) provides it)
+  - PyYAML on the host (the role P(gpuhost.vllm.tools#role) provides it)
 options:
   instance:
     description: Name of the instance; its unit is C(vllm-INSTANCE.service).

@@ -16,7 +16,7 @@ from .systemd import unit_state
 
 try:
     import yaml
-except ImportError:  # the module runs under the tools environment, which has it; other Pythons may only import this file
+except ImportError:  # another Python than that of the tools environment: it may only import this file
     yaml = None  # type: ignore[assignment]
 
 CONFIGURATION = Path("/etc/vllm")
@@ -99,7 +99,9 @@ def service_info(
 
 def _options(path: Path) -> dict[str, Any]:
     if yaml is None:
-        raise VllmHostError("yaml_missing", "This Python has no PyYAML: run the module with the interpreter of the role tools.")
+        raise VllmHostError(
+            "yaml_missing", "This Python has no PyYAML: run the module with the interpreter of the role tools."
+        )
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
