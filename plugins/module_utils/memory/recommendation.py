@@ -90,7 +90,8 @@ def recommended_length(budget: Budget) -> int:
 def advise_sequences(budget: Budget) -> SequencesAdvice:
     """A power of two of sequences that the cache can hold at a usual length, never more than vLLM's own number."""
     current = budget.plan.engine.max_num_seqs
-    useful = budget.capacity.kv_cache_tokens // TYPICAL_REQUEST_TOKENS
+    engine = budget.plan.engine
+    useful = budget.capacity.kv_cache_tokens // min(TYPICAL_REQUEST_TOKENS, engine.max_model_len)
     recommended = FEWEST_SEQUENCES
     while recommended < useful:
         recommended *= 2
