@@ -13,7 +13,8 @@ description:
   - Writes a C(Packages) index, and a link C(pool) to the folder, into another folder; apt then reads
     C(deb [trusted=yes] file:DEST ./).
   - Needs only dpkg-deb, which every Debian has, and never writes into the folder with the packages.
-author: The gpuhost.vllm developers
+author:
+  - The gpuhost.vllm developers (@gpuhost)
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
 attributes:

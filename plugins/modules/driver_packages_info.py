@@ -12,7 +12,8 @@ version_added: 0.1.0
 description:
   - Compares the driver's installed packages with what the configured repositories offer, as they were last read.
   - Every installed package of the driver takes part, whoever installed it, because they depend on each other exactly.
-author: The gpuhost.vllm developers
+author:
+  - The gpuhost.vllm developers (@gpuhost)
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
   - gpuhost.vllm.attributes.info_module

@@ -13,7 +13,8 @@ description:
   - Reads NVIDIA's management library (NVML), the kernel and the PCI bus, and names known problems with their remedies.
   - What a driver, board or container does not tell is null. A host without a driver, without GPUs or without
     C(nvidia-ml-py) is a result, not a failure.
-author: The gpuhost.vllm developers
+author:
+  - The gpuhost.vllm developers (@gpuhost)
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
   - gpuhost.vllm.attributes.info_module

@@ -37,7 +37,7 @@ def container_kind(root: Path = Path("/")) -> str:
 def _environment_of_init(root: Path) -> str:
     """The value of ``container`` in process 1's environment; empty if unset, or unreadable without root."""
     for item in _read(root / "proc/1/environ").split("\0"):
-        name, _, value = item.partition("=")
+        name, _separator, value = item.partition("=")
         if name == "container":
             return value
     return ""

@@ -92,10 +92,12 @@ def _user_space(facts: Facts, version: str, container: str) -> Facts:
             f"leave drivers_version empty, or change the driver there to {version} first."
         )
     library = facts["nvml"]["library_version"]
-    if library == release or facts["nvml"]["state"] == "client_missing":
+    if facts["nvml"]["state"] == "client_missing":
         return _leave_alone(
-            f"user-space library and kernel module are both {release}" if library else f"kernel module {release}"
+            f"the kernel module is {release}; whether the library fits is seen once the tools (pynvml) are installed"
         )
+    if library == release:
+        return _leave_alone(f"user-space library and kernel module are both {release}")
     if library is None and facts["nvml"]["state"] == "ok":
         return _leave_alone(f"NVML works with kernel module {release}")
     reason = f"the kernel module {where} is {release}, the user-space library here is {library or 'missing'}: it must be {release}"

@@ -137,7 +137,7 @@ def pci_gpus(root: Path = Path("/")) -> list[Facts]:
 
 
 def iommu_enabled(root: Path = Path("/")) -> bool:
-    return any(True for _ in _children(root / "sys/class/iommu"))
+    return bool(_children(root / "sys/class/iommu"))
 
 
 def largest_window(resource: str) -> Optional[int]:
@@ -182,7 +182,7 @@ def acs_control(config: bytes) -> Optional[int]:
     Extended capabilities start at 0x100; each header is 16 bits of id, 4 of version and 12 of the next one's offset.
     """
     offset = 0x100
-    for _ in range(48):  # more than fit into 4 KiB: a broken list must not loop
+    for _step in range(48):  # more than fit into 4 KiB: a broken list must not loop
         if offset < 0x100 or offset + 8 > len(config):
             return None
         header = int.from_bytes(config[offset : offset + 4], "little")

@@ -275,7 +275,7 @@ def read_p2p(call: Call, handles: list[Any]) -> Facts:
     """
     size = len(handles)
     access: list[list[Any]] = [["self" if row == column else None for column in range(size)] for row in range(size)]
-    nvlink: list[list[Any]] = [[None] * size for _ in range(size)]
+    nvlink: list[list[Any]] = [[None] * size for _row in range(size)]
     topology: list[list[Any]] = [["X" if row == column else None for column in range(size)] for row in range(size)]
     for row in range(size):
         for column in range(row + 1, size):
