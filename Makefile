@@ -54,6 +54,11 @@ test: lint sanity parts ## Everything; the last line is pytest's count
 docs: ## Write the tables of variables into the roles' READMEs
 	python tests/readme_tables.py
 
+.PHONY: changelog
+changelog: ## Write CHANGELOG.md from the fragments
+	antsibull-changelog lint
+	antsibull-changelog release --reload-plugins --update-existing
+
 .PHONY: demo
 demo: parts ## A test host on this machine becomes a running, verified vLLM service
 	python -m tests.host.demo up

@@ -24,7 +24,7 @@ def failure_codes() -> set[str]:
     calls = [
         node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") in errors and node.args
     ]
-    return {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
+    return {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
 
 
 def test_every_failure_code_is_explained():
