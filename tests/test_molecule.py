@@ -9,7 +9,9 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # `default` only holds the create and destroy playbooks of the others.
-SCENARIOS = sorted(path.parent.name for path in CHECKOUT.glob("molecule/*/molecule.yml") if path.parent.name != "default")
+SCENARIOS = sorted(
+    path.parent.name for path in CHECKOUT.glob("molecule/*/molecule.yml") if path.parent.name != "default"
+)
 
 
 @pytest.mark.slow

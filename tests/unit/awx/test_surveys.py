@@ -14,7 +14,13 @@ import yaml
 from tests.awx.refusals import refusal
 from tests.host.paths import CHECKOUT
 
-SURVEY_TYPES = {"str": {"text", "multiplechoice"}, "path": {"text"}, "raw": {"text"}, "int": {"integer"}, "float": {"integer", "float"}}
+SURVEY_TYPES = {
+    "str": {"text", "multiplechoice"},
+    "path": {"text"},
+    "raw": {"text"},
+    "int": {"integer"},
+    "float": {"integer", "float"},
+}
 
 
 class _Loader(yaml.SafeLoader):
