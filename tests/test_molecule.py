@@ -25,7 +25,7 @@ def _parameter(scenario: str) -> object:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("molecule")
-@pytest.mark.parametrize("scenario", map(_parameter, SCENARIOS))
+@pytest.mark.parametrize("scenario", [_parameter(scenario) for scenario in SCENARIOS])
 def test_scenario(scenario: str) -> None:
     log = CHECKOUT / f"tests/output/molecule-{scenario}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
