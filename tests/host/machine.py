@@ -26,7 +26,7 @@ from .image import Image, ensure_image
 from .layers import find_layer
 from .locks import locked
 from .paths import HOSTS
-from .processes import children, is_alive, kill_and_wait, start_time
+from .processes import children, is_alive, kill_and_wait, start_time, started_with
 from .signals import undivided
 
 REGISTRY_LOCK = HOSTS / ".lock"  # held while addresses are given out and while the bridge comes or goes
@@ -325,6 +325,8 @@ def _kill(host: Host) -> None:
     """Kill the supervisor, so that nothing starts again, then all that is in the host's control groups; wait for each."""
     groups = [Path(folder) for folder in host.cgroups]
     running = {host.supervisor: host.supervisor_started}
+    # An SSH client of a command that was killed would wait for an answer long after the host is gone.
+    running |= started_with("ssh", bytes(host.folder / "key"))
     while running:
         for pid, started in running.items():
             if not kill_and_wait(pid, started):

@@ -30,6 +30,20 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def started_with(program: str, word: bytes) -> dict[int, str]:
+    """Processes (number: start time) of this program that have this word among their arguments."""
+    found = {}
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = command.read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        pid = int(command.parent.name)
+        if Path(os.fsdecode(words[0])).name == program and word in words and (started := start_time(pid)):
+            found[pid] = started
+    return found
+
+
 def kill_and_wait(pid: int, started: str, timeout_s: float = 15) -> bool:
     """SIGKILL that very process and wait until it is gone; whether it is."""
     deadline = time.monotonic() + timeout_s
