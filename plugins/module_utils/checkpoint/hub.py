@@ -153,6 +153,9 @@ class Hub:
                     reason=trouble.reason,
                 )
 
+    def file_url(self, file: TreeFile, commit: str) -> str:
+        return hf_hub_url(self.repo_id, file.path, revision=commit, endpoint=self.endpoint)
+
     @contextmanager
     def content(self, file: TreeFile, commit: str, start: int, location: str | None) -> Iterator[Content]:
         """The bytes of a file from ``start``.
@@ -163,7 +166,7 @@ class Hub:
         Raises:
             Trouble: for what another attempt may cure. VllmHostError: for what none does.
         """
-        url = location or hf_hub_url(self.repo_id, file.path, revision=commit, endpoint=self.endpoint)
+        url = location or self.file_url(file, commit)
         wanted = {"Range": f"bytes={start}-"} if start else {}
         with self._send(url, wanted, None, file, commit) as response:
             yield Content(response, file, start, self._timeout_s)
@@ -178,7 +181,7 @@ class Hub:
         commit: str = "",
     ) -> Iterator[httpx2.Response]:
         """One GET, redirects followed by hand: the token goes to the endpoint's own origin only."""
-        for _ in range(MOST_REDIRECTS):
+        for _redirect in range(MOST_REDIRECTS):
             own = origin(url) == origin(self.endpoint)
             sent = {**(self._headers if own else {"User-Agent": self._headers["user-agent"]}), **headers}
             sent["Accept-Encoding"] = "identity"
@@ -194,11 +197,10 @@ class Hub:
                     url, params = urljoin(str(response.url), response.headers["Location"]), None
                     continue
                 self._raise_for_status(response, own)
-                try:
-                    yield response
-                except httpx2.HTTPError as error:
-                    raise Trouble(f"{public_url(url)}: {self._say(error)}") from None
+                yield response
                 return
+            except httpx2.HTTPError as error:
+                raise Trouble(f"{public_url(url)}: {self._say(error)}") from None
             finally:
                 response.close()
         raise Trouble(f"{self.name}: more than {MOST_REDIRECTS} redirects")

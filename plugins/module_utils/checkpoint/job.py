@@ -65,7 +65,7 @@ def run_watched(request: FetchRequest, job: str, gate: Gate) -> dict[str, Any]:
         tell(progress=progress.as_json())
         if time.monotonic() - said >= JOURNAL_INTERVAL_S:
             said = time.monotonic()
-            print(progress_line(state["progress"], request.repo_id), flush=True)
+            _say(progress_line(state["progress"], request.repo_id))
 
     tell()
     try:
@@ -204,6 +204,12 @@ def outcome(store: Store, job: str) -> dict[str, Any] | None:
     )
 
 
+def _say(text: str) -> None:
+    """To the journal, at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     order_file = Path(sys.argv[1])
     order = json.loads(order_file.read_text(encoding="utf-8"))
@@ -221,17 +227,17 @@ def main() -> int:
     try:
         result = run_watched(request, order["job"], gate)
     except Stopped:
-        print("stopped; what was received is kept", flush=True)
+        _say("stopped; what was received is kept")
         return 0
     except VllmHostError as error:
-        print(error.message, flush=True)
+        _say(error.message)
         return 1
     except Exception as error:
-        print(unexpected(error).message, flush=True)
+        _say(unexpected(error).message)
         return 1
-    print(f"complete: {result['path']}", flush=True)
+    _say(f"complete: {result['path']}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

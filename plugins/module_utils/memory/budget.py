@@ -266,7 +266,9 @@ def _available(
     measurement = request.measurement
     if measurement is not None and measurement.available_kv_cache_bytes is not None:
         basis = f"what vLLM {request.vllm_version} measured here at {measurement.measured_at or 'an earlier start'}"
-        return _exactly((_measured_bytes(measurement, plan),) * ranks, "measured", basis)
+        return _exactly(
+            (_measured_bytes(measurement.available_kv_cache_bytes, measurement, plan),) * ranks, "measured", basis
+        )
     if total is None:
         raise VllmHostError(
             "gpu_memory_unknown",
@@ -292,10 +294,8 @@ def _available(
     )
 
 
-def _measured_bytes(measurement: Measurement, plan: KvPlan) -> int:
+def _measured_bytes(printed: int, measurement: Measurement, plan: KvPlan) -> int:
     """Memory of an earlier start. vLLM prints it to 0.01 GiB but its tokens exactly: the blocks that give those tokens decide."""
-    assert measurement.available_kv_cache_bytes is not None
-    printed = measurement.available_kv_cache_bytes
     length, tokens = measurement.max_model_len, measurement.kv_cache_tokens
     if len(plan.bytes_per_block) != 1 or not length or not tokens:
         return printed

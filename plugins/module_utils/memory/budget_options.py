@@ -88,15 +88,9 @@ def read_checkpoint(params: Mapping[str, Any]) -> CheckpointMetadata:
         return given_configuration(params["config"], params["hf_quant_config"])
     if params["path"]:
         return read_local_checkpoint(params["path"])
-    try:
-        from .hub_metadata import read_hub_checkpoint
-    except ImportError as error:
-        raise VllmHostError(
-            "missing_library",
-            f"The Python that runs this module cannot import {error.name}, which reading from a Hub needs. Run it with the interpreter of"
-            " the tools environment (ansible_python_interpreter: vllm_tools.python), or give path or config.",
-            library=error.name,
-        ) from error
+    # Not at the top: huggingface_hub takes its time, and only a Hub needs it.
+    from .hub_metadata import read_hub_checkpoint
+
     return read_hub_checkpoint(params["repo_id"], params["revision"], params["endpoint"], params["token"])
 
 

@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from huggingface_hub import hf_hub_url
-
-from ..checkpoint.hub import CONTENT_RANGE, Hub, HubUnreachable, Trouble, public_url
+from ..checkpoint.hub import CONTENT_RANGE, MISSING_LIBRARY, Hub, HubUnreachable, Trouble, public_url
 from ..checkpoint.json_text import decode_object
 from ..checkpoint.retry import Gate, RetryPolicy
 from ..checkpoint.tree import TreeFile
@@ -73,7 +71,7 @@ class MetadataHub(Hub):
                     ) from None
 
     def _piece(self, file: TreeFile, commit: str, start: int, length: int, location: Optional[str]) -> _Piece:
-        url = location or hf_hub_url(self.repo_id, file.path, revision=commit, endpoint=self.endpoint)
+        url = location or self.file_url(file, commit)
         wanted = {"Range": f"bytes={start}-{start + length - 1}"}
         with self._send(url, wanted, None, file, commit) as response:
             skipped = start
@@ -108,8 +106,15 @@ def read_hub_checkpoint(
 
     Raises:
         VllmHostError: what the Hub refuses (``repo_not_found``, ``repo_gated``, ``token_refused``, ``revision_not_found``,
-            ...), ``hub_unreachable``, ``checkpoint_not_found``, ``bad_safetensors``, ``bad_index``.
+            ...), ``missing_library``, ``hub_unreachable``, ``checkpoint_not_found``, ``bad_safetensors``, ``bad_index``.
     """
+    if MISSING_LIBRARY:
+        raise VllmHostError(
+            "missing_library",
+            f"The Python that runs this module cannot import {MISSING_LIBRARY.name}, which reading from a Hub needs. Run it with"
+            " the interpreter of the tools environment (ansible_python_interpreter: vllm_tools.python), or give path or config.",
+            library=MISSING_LIBRARY.name,
+        )
     hub = MetadataHub(repo_id, endpoint, token, METADATA_RETRIES, TIMEOUT_S, Gate())
     try:
         commit = hub.commit(revision, METADATA_RETRIES.attempts)

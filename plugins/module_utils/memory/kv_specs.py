@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, cast
 
 FULL = "FullAttentionSpec"
 MLA = "MLAAttentionSpec"
@@ -102,12 +102,12 @@ class KvSpec:
                 return ceil_div(max_model_len, self.block_size) + self.fixed_blocks - 1
             return self.align_blocks if limits.mamba_cache_mode == "align" else self.fixed_blocks
         if self.kind == SLIDING:
-            assert self.window is not None
-            kept = min(self.window - 1 + self.extra_retained_tokens + limits.max_in_flight_tokens, max_model_len)
+            kept = min(
+                cast(int, self.window) - 1 + self.extra_retained_tokens + limits.max_in_flight_tokens, max_model_len
+            )
             return ceil_div(kept, self.block_size) + 1  # a window may begin inside a block
         if self.kind == CHUNKED:
-            assert self.chunk is not None
-            return ceil_div(min(self.chunk + limits.max_in_flight_tokens, max_model_len), self.block_size)
+            return ceil_div(min(cast(int, self.chunk) + limits.max_in_flight_tokens, max_model_len), self.block_size)
         if self.kind == CROSS:
             return ceil_div(limits.max_num_encoder_input_tokens, self.block_size)
         shards = 1 if self.replicated else limits.decode_context_parallel_size

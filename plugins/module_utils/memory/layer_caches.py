@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
-from typing import Optional
+from typing import Optional, cast
 
 from .attention_backends import BackendQuestion, preferred_block_size, select_backend
 from .backends_data import BACKENDS, CPU_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, Backend
@@ -262,8 +262,9 @@ def build_layer_caches(
     specs: dict[_Key, KvSpec] = {}
     for key, layer in kinds.items():
         if layer.kind == "recurrent":
-            assert layer.recurrent is not None and mamba_block is not None
-            specs[key] = _state_spec(states[layer.recurrent], mamba_block, page_padded, scheduling)
+            specs[key] = _state_spec(
+                states[cast(str, layer.recurrent)], cast(int, mamba_block), page_padded, scheduling
+            )
             continue
         stored = dtype if key[1] == request.kv_cache_dtype else key[1]
         spec = _attention_spec(layer, stored, block_size, model, tensor)

@@ -23,9 +23,9 @@ def render_plan(plan: Mapping[str, Any], width: int = WIDTH) -> list[str]:
         width: columns.
     """
     lines = _table(plan, width)
-    bar = memory_bar(plan["budget"])
-    if bar:
-        lines += ["", *bar]
+    drawn = memory_bar(plan["budget"])
+    if drawn:
+        lines += ["", *drawn]
     lines += ["", *_concurrency(plan["budget"])]
     notes = [*plan.get("warnings", ()), *(_told(plan["budget"]))]
     for note in notes:
@@ -49,9 +49,9 @@ def memory_bar(budget: Mapping[str, Any], columns: int = BAR) -> list[str]:
     parts = [("W", "weights", weights), ("o", "overhead", overhead), ("K", "KV cache", cache)]
     parts.append((".", "left alone", max(0, total - weights - overhead - cache)))
     cells = _cells([size for _mark, _name, size in parts], total, columns)
-    bar = "".join(mark * count for (mark, _name, _size), count in zip(parts, cells))
+    cells_drawn = "".join(mark * count for (mark, _name, _size), count in zip(parts, cells))
     legend = "  ".join(f"{mark} {name} {size / GIB:.1f}" for mark, name, size in parts)
-    return [f"One GPU, {total / GIB:.1f} GiB for CUDA:", f"[{bar}]", legend]
+    return [f"One GPU, {total / GIB:.1f} GiB for CUDA:", f"[{cells_drawn}]", legend]
 
 
 def _cells(sizes: list[int], total: int, columns: int) -> list[int]:

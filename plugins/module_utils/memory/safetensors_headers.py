@@ -140,7 +140,7 @@ class TensorTally:
                 spans.append((begin, end))
                 # `model.layers.3.mlp` + `.experts.` + `17.gate_proj.weight`: the number is what experts differ by.
                 head, experts, tail = name.partition(_EXPERTS)
-                number, _, rest = tail.partition(".")
+                number, dot, rest = tail.partition(".")
                 key = (head, rest if number.isdigit() else tail, entry["dtype"], shape, end - begin)
                 if experts and number.isdigit():
                     counts[key] = counts.get(key, 0) + 1

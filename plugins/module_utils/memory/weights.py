@@ -87,9 +87,11 @@ def weights_per_gpu(
     # A checkpoint without a head of its own shares the table, whatever its configuration leaves unsaid.
     stated = model.top.get("tie_word_embeddings", model.text.get("tie_word_embeddings", False))
     tied = bool(stated) or not any("lm_head." in group.name for group in tensors)
-    rank_of_layer = [rank for rank, count in enumerate(partition) for _ in range(count)]
+    rank_of_layer = [rank for rank, count in enumerate(partition) for _layer in range(count)]
     ranks = len(partition)
-    totals = [dict.fromkeys(("experts", "vocabulary", "vision", "rotary_table", "other"), 0.0) for _ in range(ranks)]
+    totals = [
+        dict.fromkeys(("experts", "vocabulary", "vision", "rotary_table", "other"), 0.0) for _rank in range(ranks)
+    ]
     for group in tensors:
         template, layer = _split_layer(group.name)
         place = _place(template)
@@ -167,7 +169,7 @@ def _split_layer(name: str) -> tuple[str, Optional[int]]:
     for marker in (".layers.", ".blocks.", ".h."):
         head, found, rest = name.partition(marker)
         if found:
-            number, _, tail = rest.partition(".")
+            number, dot, tail = rest.partition(".")
             if number.isdigit():
                 return f"{head}{marker}*.{tail}", int(number)
     return name, None

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +81,17 @@ def test_exactly_one_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mutually exclusive" in run(kv_cache_budget, capsys, path="/a", repo_id="b/c")["msg"]
 
 
-def test_a_hub_needs_its_library(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.delitem(
-        sys.modules, "ansible_collections.gpuhost.vllm.plugins.module_utils.memory.hub_metadata", raising=False
-    )
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    result = run(kv_cache_budget, capsys, repo_id="org/name")
-    assert result["failure"]["code"] == "missing_library" and "vllm_tools.python" in result["msg"]
+def test_a_hub_needs_its_library() -> None:
+    # In a process of its own: what an import found missing stays missing there.
+    program = """
+import sys
+sys.modules["huggingface_hub"] = None
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpuhost.vllm.plugins.modules import kv_cache_budget
+with patch_module_args({"repo_id": "org/name"}):
+    kv_cache_budget.main()
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = json.loads(process.stdout)
+    assert result["failure"] == {"code": "missing_library", "details": {"library": "huggingface_hub"}}
+    assert "vllm_tools.python" in result["msg"]
