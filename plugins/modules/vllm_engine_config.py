@@ -76,16 +76,10 @@ failure:
 
 from pathlib import Path
 
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.errors import VllmHostError
-
-try:
-    from ..module_utils.service.engine_config import check_known, render_config
-except ImportError as error:
-    YAML_MISSING: ImportError | None = error
-else:
-    YAML_MISSING = None
+from ..module_utils.service.engine_config import check_known, render_config
 from ..module_utils.service.environment_file import environment_text
 from ..module_utils.service.release_parser import known_options, parse_config
 
@@ -102,8 +96,6 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    if YAML_MISSING:
-        module.fail_json(msg=missing_required_lib("PyYAML"), exception=str(YAML_MISSING))
     options = module.params
     release = Path(options["release"])
     python = str(release / "bin/python")

@@ -76,12 +76,12 @@ def speed_plot(points: Sequence[Mapping[str, Any]]) -> str:
         parts.append(
             f'<text class="axis" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{number(round(speed, 1))}</text>'
         )
-    bar = min(56.0, (_WIDTH - _LEFT - _RIGHT) / len(points) * 0.5)
+    column = min(56.0, (_WIDTH - _LEFT - _RIGHT) / len(points) * 0.5)
     for x, point in zip(columns, points):
         total = float(point["total_tokens_per_second"])
         y = height(total)
         parts.append(
-            f'<rect class="column" x="{x - bar / 2:.1f}" y="{y:.1f}" width="{bar:.1f}" height="{_HEIGHT - _BOTTOM - y:.1f}" rx="3"/>'
+            f'<rect class="column" x="{x - column / 2:.1f}" y="{y:.1f}" width="{column:.1f}" height="{_HEIGHT - _BOTTOM - y:.1f}" rx="3"/>'
         )
         parts.append(
             f'<text class="label" x="{x:.1f}" y="{max(y - 6, 11):.1f}" text-anchor="middle">{number(round(total, 1))}</text>'

@@ -58,7 +58,7 @@ def fits(architectures: Sequence[str], compute_capabilities: Iterable[str]) -> I
     parsed = [(_numbers(name.partition("+")[0]), name.endswith("+PTX")) for name in architectures]
     for capability in compute_capabilities:
         wanted = _numbers(capability)
-        exact = [arch for arch, _ in parsed if arch[0] == wanted[0] and arch[1] <= wanted[1]]
+        exact = [arch for arch, _has_ptx in parsed if arch[0] == wanted[0] and arch[1] <= wanted[1]]
         ptx = [arch for arch, has_ptx in parsed if has_ptx and arch <= wanted]
         if exact:
             yield Fit(capability, True, f"machine code for {_dotted(max(exact))}")
@@ -73,7 +73,7 @@ def _entries(data: mmap.mmap) -> Iterator[tuple[int, int]]:
     while position >= 0:
         after = position + len(_MAGIC)
         if position + _HEADER.size <= len(data):
-            _, version, header_size, size = _HEADER.unpack_from(data, position)
+            _magic, version, header_size, size = _HEADER.unpack_from(data, position)
             end = position + header_size + size
             if version == 1 and header_size >= _HEADER.size and end <= len(data):
                 yield from _entries_of(data, position + header_size, end)
@@ -83,7 +83,7 @@ def _entries(data: mmap.mmap) -> Iterator[tuple[int, int]]:
 
 def _entries_of(data: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int]]:
     while position + _ENTRY.size <= end:
-        kind, _, header_size, size, arch = _ENTRY.unpack_from(data, position)
+        kind, _version, header_size, size, arch = _ENTRY.unpack_from(data, position)
         if kind not in (_PTX, _MACHINE_CODE) or header_size < _ENTRY.size or not 20 <= arch <= 999:
             return
         yield kind, arch
@@ -95,7 +95,7 @@ def _name(arch: int) -> str:
 
 
 def _numbers(dotted: str) -> tuple[int, int]:
-    major, _, minor = dotted.partition(".")
+    major, dot, minor = dotted.partition(".")
     return int(major), int(minor or 0)
 
 

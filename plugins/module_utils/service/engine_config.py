@@ -28,9 +28,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
-import yaml
-
 from ..errors import VllmHostError
+from .yaml_library import import_yaml
 
 Options = Mapping[str, Mapping[str, Any]]
 HEADER = "# Written by Ansible (gpuhost.vllm) for `vllm serve --config` of release {release}; the engine arguments are in the inventory.\n"
@@ -82,9 +81,8 @@ def render_config(engine_args: Mapping[str, Any], options: Options, release: str
     """The file's text. It names the release, so another release makes another text, which is checked anew."""
     entries = config_entries(engine_args, options)
     # A long string stays on one line: a folded one would be right as well, but not readable.
-    return HEADER.format(release=release) + yaml.safe_dump(
-        entries, default_flow_style=False, allow_unicode=False, sort_keys=False, width=2**20
-    )
+    text = import_yaml().safe_dump(entries, default_flow_style=False, allow_unicode=False, sort_keys=False, width=2**20)
+    return HEADER.format(release=release) + str(text)
 
 
 def _entries_of(name: str, value: Any, kind: str) -> dict[str, Any]:
@@ -140,13 +138,10 @@ def _text(name: str, value: Any) -> str:
 
 def _plain(value: Any, text: str) -> Any:
     """Numbers stay numbers for the reader's sake, as long as they come back from YAML as the same text; ``1e-05`` would not."""
-    if (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and str(yaml.safe_load(yaml.safe_dump(value))) == text
-    ):
-        return value
-    return text
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return text
+    yaml = import_yaml()
+    return value if str(yaml.safe_load(yaml.safe_dump(value))) == text else text
 
 
 def _invalid(name: str, why: str) -> VllmHostError:

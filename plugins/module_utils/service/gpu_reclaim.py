@@ -80,12 +80,17 @@ def _read_gpu(call: nvml.Call, index: int) -> GpuMemory:
     return GpuMemory(index, memory.total - getattr(memory, "reserved", 0), memory.free, holders)
 
 
+def _to_journal(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def wait_for_memory(
     look: Callable[[], Sequence[GpuMemory]],
     utilization: float,
     timeout_s: float,
     describe: Callable[[int], Optional[Process]] = processes.find_process,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = _to_journal,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Sequence[GpuMemory]:
@@ -137,7 +142,7 @@ def _in_use(
                 "index": gpu.index,
                 "free_bytes": gpu.free_bytes,
                 "needed_bytes": int(utilization * gpu.total_bytes),
-                "pids": [pid for pid, _ in gpu.holders],
+                "pids": [pid for pid, _size in gpu.holders],
             }
             for gpu in short
         ],
@@ -147,9 +152,9 @@ def _in_use(
 def _shortage(gpu: GpuMemory, utilization: float, describe: Callable[[int], Optional[Process]]) -> str:
     used = gpu.total_bytes - gpu.free_bytes
     told = [_holder(pid, size, describe) for pid, size in gpu.holders]
-    unseen = used - sum(size or 0 for _, size in gpu.holders)
+    unseen = used - sum(size or 0 for _pid, size in gpu.holders)
     # What the driver needs for itself is below this.
-    if unseen > GIB and all(size is not None for _, size in gpu.holders):
+    if unseen > GIB and all(size is not None for _pid, size in gpu.holders):
         told.append(
             f"{unseen / GIB:.1f} GiB by no process that NVML shows here (one of the container's host, or one that is ending)"
         )
@@ -166,7 +171,7 @@ def _holder(pid: int, size: Optional[int], describe: Callable[[int], Optional[Pr
     return who if size is None else f"{who}: {size / GIB:.1f} GiB"
 
 
-def reclaim(unit: str, user: str, say: Callable[[str], None] = print) -> None:
+def reclaim(unit: str, user: str, say: Callable[[str], None] = _to_journal) -> None:
     """End the unit's own leftovers; ``leftover_stuck`` names those that even SIGKILL does not end."""
     own = processes.leftovers(unit, user)
     if not own:
@@ -197,10 +202,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         client = nvml.import_client()
         wait_for_memory(lambda: read_gpus(client, indices), options.utilization, options.timeout)
     except VllmHostError as error:
-        print(error.message, file=sys.stderr)
+        sys.stderr.write(f"{error.message}\n")
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -162,12 +162,12 @@ def _canonical(name: str) -> str:
 
 def _distribution(folder: Path) -> Distribution:
     stem = folder.name[: -len(".dist-info")]
-    name, _, version = stem.rpartition("-")
+    name, dash, version = stem.rpartition("-")
     try:
         for line in (folder / "METADATA").read_text(encoding="utf-8", errors="replace").splitlines():
             if not line:
                 break  # the description follows
-            key, _, value = line.partition(": ")
+            key, colon, value = line.partition(": ")
             if key == "Name":
                 name = value.strip()
             elif key == "Version":
@@ -218,7 +218,7 @@ def _records(site: Path, dist_infos: Iterable[Path]) -> tuple[list[_Recorded], s
                 continue
             path = os.path.normpath(f"{site}/{row[0]}")  # as text: pathlib is slow for 35,000 files
             listed.add(path)
-            algorithm, _, digest = (row[1] if len(row) > 1 else "").partition("=")
+            algorithm, equals, digest = (row[1] if len(row) > 1 else "").partition("=")
             if not digest or "/__pycache__/" in path:
                 continue  # compiled again by the installer, even where a wheel ships it (numpy 1.26 does)
             other = recorded.get(path)
@@ -247,7 +247,7 @@ def _compare(recorded: Sequence[_Recorded], workers: int) -> tuple[list[Path], l
     batches = large + [small[i : i + _SMALL_BATCH] for i in range(0, len(small), _SMALL_BATCH)]
     with ThreadPoolExecutor(max_workers=workers) as pool:
         modified = [path for differing in pool.map(_differing, batches) for path in differing]
-    return modified, missing, sum(size for size, _ in sized)
+    return modified, missing, sum(size for size, _record in sized)
 
 
 def _differing(batch: Sequence[_Recorded]) -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Iterator
+from typing import IO, cast
 
 from ..errors import VllmHostError
 
@@ -44,8 +45,7 @@ def journal_lines(unit: str, invocation_id: str = "", newest: int = 0) -> Iterat
     except OSError as error:
         raise VllmHostError("journal_unreadable", f"journalctl cannot be run: {error}", unit=unit) from error
     with process:
-        assert process.stdout is not None and process.stderr is not None
-        yield process.stdout
-        said = process.stderr.read().strip()
+        yield cast(IO[str], process.stdout)
+        said = cast(IO[str], process.stderr).read().strip()
     if process.returncode > 0 and said:  # negative: ended by closing its output early
         raise VllmHostError("journal_unreadable", f"journalctl cannot read the journal of {unit}: {said}", unit=unit)

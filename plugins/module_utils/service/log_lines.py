@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, cast
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 # In this order: what journalctl writes (-o short, short-iso), `(EngineCore_DP0 pid=1)` of vLLM, `ERROR 12-02 03:48:20 [core.py:8] `.
@@ -37,8 +37,7 @@ def parse_line(line: str) -> LogLine:
     """Take the colours and the prefixes of journal and vLLM off a line; a line without prefixes is all text."""
     if "\x1b" in line:
         line = _ANSI.sub("", line)
-    match = _PREFIX.match(line)
-    assert match is not None  # every part is optional
+    match = cast("re.Match[str]", _PREFIX.match(line))  # every part is optional
     process = match["process"] or ""
     stream = match["pid"] or match["unit_pid"] or ""
     return LogLine(

@@ -42,8 +42,10 @@ _MAX_UNKNOWN = 20  # different unknown errors that are shown
 
 _COMPILED = [(pattern, re.compile(pattern.regex)) for pattern in PATTERNS]
 _LIFE = (START_ANCHOR, READY_ANCHOR, *STOP_ANCHORS, TRACEBACK, "ERROR", "CRITICAL")
-_ANCHORS = tuple(dict.fromkeys([*_LIFE, *(p.anchor for p in PATTERNS), *(anchor for _, anchor, _ in MEASURED)]))
-_MEASURED_ANCHORS = tuple(dict.fromkeys(anchor for _, anchor, _ in MEASURED))
+_ANCHORS = tuple(
+    dict.fromkeys([*_LIFE, *(p.anchor for p in PATTERNS), *(anchor for _name, anchor, _regex in MEASURED)])
+)
+_MEASURED_ANCHORS = tuple(dict.fromkeys(anchor for _name, anchor, _regex in MEASURED))
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def main() -> None:
     answer["options"] = describe_options(serve)
     if len(sys.argv) > 1:
         answer["parsed"], answer["error"] = parse(top, command, sys.argv[1])
-    print("\n" + json.dumps(answer, default=repr))
+    sys.stdout.write(f"\n{json.dumps(answer, default=repr)}\n")
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def check_conversation(context: Context, conversation: Conversation) -> Outcome:
         context.note(turn.question, answer)
         reason = wrong_answer(answer, turn, conversation)
         if reason:
-            wrong.append(f"“{turn.question}”: {reason}")
+            wrong.append(f"\u201c{turn.question}\u201d: {reason}")
             if len(wrong) > conversation.may_fail:
                 return Outcome(FAILED, "; ".join(wrong), context.exchanges[first:])
     found = "answered as expected: " + ", ".join(turn.what for turn in conversation.turns if turn.what)
@@ -360,7 +360,7 @@ def check_concurrency(context: Context) -> Outcome:
             context.note(turn.question, answer)
             reason = wrong_answer(answer, turn, factual)
             if reason:
-                wrong.append(f"“{turn.question}”: {reason}")
+                wrong.append(f"\u201c{turn.question}\u201d: {reason}")
     if wrong:
         return Outcome(
             FAILED,

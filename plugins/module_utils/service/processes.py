@@ -43,7 +43,7 @@ def find_process(pid: int) -> Optional[Process]:
     folder = Path(f"/proc/{pid}")
     try:
         # "pid (name) state ...": the name may hold spaces and parentheses, so what follows is read from the last one.
-        head, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
+        head, parenthesis, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
         uid = folder.stat().st_uid
     except OSError:
         return None

@@ -148,13 +148,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         ready = wait_until_ready(options.url, options.unit, options.timeout)
     except VllmHostError as error:
-        print(error.message, file=sys.stderr)
+        sys.stderr.write(f"{error.message}\n")
         return 1
     # The next start can then tell its own leftovers from strangers.
     record_processes(options.unit)
-    print(f"healthy after {ready.seconds:.1f} s")
+    sys.stdout.write(f"healthy after {ready.seconds:.1f} s\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -13,11 +13,7 @@ from typing import Any
 
 from ..errors import VllmHostError
 from .systemd import unit_state
-
-try:
-    import yaml
-except ImportError:  # another Python than that of the tools environment: it may only import this file
-    yaml = None  # type: ignore[assignment]
+from .yaml_library import import_yaml
 
 CONFIGURATION = Path("/etc/vllm")
 DEPLOYMENTS = Path("/var/lib/vllm/deployments")
@@ -98,10 +94,7 @@ def service_info(
 
 
 def _options(path: Path) -> dict[str, Any]:
-    if yaml is None:
-        raise VllmHostError(
-            "yaml_missing", "This Python has no PyYAML: run the module with the interpreter of the role tools."
-        )
+    yaml = import_yaml()
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:

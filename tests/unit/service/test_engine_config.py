@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,13 @@ OPTIONS = {
 
 def entries(engine_args: dict[str, Any]) -> Any:
     return yaml.safe_load(render_config(engine_args, OPTIONS, "0.32.0-x"))
+
+
+def test_a_python_without_pyyaml_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(VllmHostError, match="interpreter of the role tools") as failure:
+        render_config({"max_model_len": 8}, OPTIONS, "0.32.0-x")
+    assert failure.value.code == "yaml_missing"
 
 
 @pytest.mark.parametrize(
