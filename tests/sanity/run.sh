@@ -7,7 +7,8 @@ trap 'rm -rf "$work"' EXIT
 copy=$work/ansible_collections/gpuhost/vllm
 mkdir -p "$copy"
 # Development tools are held by ruff and mypy alone; sanity's rules are for what is installed on other people's machines.
-git ls-files -z --cached --others --exclude-standard -- . ':!molecule' ':!tests/awx' ':!tests/benchmark' ':!tests/host' ':!tests/unit' | xargs -0 -I{} sh -c 'test -e "$1" && printf "%s\0" "$1"' _ {} |
+git ls-files -z --cached --others --exclude-standard -- . ':!molecule' ':!tests/awx' ':!tests/benchmark' ':!tests/host' ':!tests/unit' |
+    while IFS= read -r -d '' file; do if [ -e "$file" ]; then printf '%s\0' "$file"; fi; done |
     xargs -0 cp --parents -t "$copy"
 # ansible-test lists files through git.
 git -C "$copy" init -q && git -C "$copy" add -A

@@ -29,11 +29,14 @@ class Stopped(Exception):
 class Tally:
     """Called with bytes as they come; ``forget`` when they turn out to be of no use."""
 
-    def received(self, count: int) -> None: ...
+    def received(self, count: int) -> None:
+        """Bytes that came just now."""
 
-    def resumed(self, count: int) -> None: ...
+    def resumed(self, count: int) -> None:
+        """Bytes that an earlier run left."""
 
-    def forget(self, count: int) -> None: ...
+    def forget(self, count: int) -> None:
+        """Bytes counted before that are to come again."""
 
 
 def fetch_file(hub: Source, file: TreeFile, commit: str, part_path: Path, target: Path, tally: Tally) -> None:

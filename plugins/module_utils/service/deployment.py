@@ -91,17 +91,23 @@ class Places:
 class Service(Protocol):
     """Changes of a unit's state. ``start`` returns the seconds until it was ready, or raises ``service_not_ready``."""
 
-    def is_running(self, unit: str) -> bool: ...
+    def is_running(self, unit: str) -> bool:
+        """Whether systemd holds it for running."""
 
-    def start(self, unit: str) -> float: ...
+    def start(self, unit: str) -> float:
+        """Start it anew and wait until it is ready."""
 
-    def stop(self, unit: str) -> None: ...
+    def stop(self, unit: str) -> None:
+        """Stop it; start nothing."""
 
-    def enable(self, unit: str) -> bool: ...
+    def enable(self, unit: str) -> bool:
+        """Have it started with the host; True if it was not before."""
 
-    def remove(self, unit: str) -> None: ...
+    def remove(self, unit: str) -> None:
+        """Stop it and no longer start it with the host."""
 
-    def reload(self) -> None: ...
+    def reload(self) -> None:
+        """Have systemd read the unit files again."""
 
 
 @dataclass(frozen=True)
