@@ -40,10 +40,31 @@ def _row(name: str, option: dict[str, Any]) -> str:
     return f"| `{name}` | {kind} | {_default(option)} | {_markup(words)} |"
 
 
+def said_default(option: dict[str, Any]) -> str:
+    """The expression that the last sentence of an option's description gives as its default; empty without such a sentence.
+
+    A default that is an expression and no string cannot be the ``default`` of a documented option: the renderers want its type.
+    """
+    description = option.get("description", "")
+    last = description[-1] if isinstance(description, list) else description
+    match = re.fullmatch(r"By default V\((.*)\)\.", last)
+    return match[1].replace("\\)", ")") if match else ""
+
+
+def options(role: Path) -> dict[str, dict[str, Any]]:
+    """The options of the role's entry point ``main``, with every default where it belongs."""
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]
+    found: dict[str, dict[str, Any]] = specs.get("options", {})
+    for option in found.values():
+        if expression := said_default(option):
+            option["default"] = "{{ " + expression + " }}"
+            option["description"] = option["description"][:-1]
+    return found
+
+
 def table(role: Path) -> str:
     """The Markdown table of the role's entry point ``main``."""
-    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]
-    rows = [_row(name, option) for name, option in specs.get("options", {}).items()]
+    rows = [_row(name, option) for name, option in options(role).items()]
     return "\n".join(["| variable | type | default | meaning |", "|---|---|---|---|", *rows])
 
 

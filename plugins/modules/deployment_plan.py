@@ -108,7 +108,7 @@ options:
     type: path
     default: /var/lib/vllm/measured
 requirements:
-  - huggingface_hub 2 for O(repo_id); the role M(gpuhost.vllm.tools) installs it
+  - huggingface_hub 2 for O(repo_id); the role P(gpuhost.vllm.tools#role) installs it
 seealso:
   - module: gpuhost.vllm.kv_cache_budget
 """

@@ -20,7 +20,7 @@ extends_documentation_fragment:
   - gpuhost.vllm.attributes.info_module
 options: {}
 requirements:
-  - nvidia-ml-py (C(pynvml)); the role M(gpuhost.vllm.tools) installs it
+  - nvidia-ml-py (C(pynvml)); the role P(gpuhost.vllm.tools#role) installs it
 notes:
   - Run it as root, else the kernel log, PCI configuration space and owners of processes may stay null.
 """

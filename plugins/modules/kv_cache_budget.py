@@ -95,7 +95,7 @@ options:
     elements: str
     default: []
 requirements:
-  - huggingface_hub 2 for O(repo_id); the role M(gpuhost.vllm.tools) installs it
+  - huggingface_hub 2 for O(repo_id); the role P(gpuhost.vllm.tools#role) installs it
 seealso:
   - module: gpuhost.vllm.deployment_plan
 """

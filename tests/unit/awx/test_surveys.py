@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import readme_tables
 from tests.awx.refusals import refusal
 from tests.host.paths import CHECKOUT
 
@@ -30,8 +31,8 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("!unsafe", lambda loader, node: node.value)
 DATA = yaml.load((CHECKOUT / "playbooks/vars/awx.yml").read_text(), _Loader)  # noqa: S506
 OPTIONS: dict[str, dict[str, Any]] = {}
-for _spec in sorted(CHECKOUT.glob("roles/*/meta/argument_specs.yml")):
-    OPTIONS |= yaml.safe_load(_spec.read_text())["argument_specs"]["main"].get("options", {})
+for _role in sorted(path for path in readme_tables.ROLES.iterdir() if path.is_dir()):
+    OPTIONS |= readme_tables.options(_role)
 QUESTIONS = [(template["name"], item) for template in DATA["awx_job_templates"] for item in template["survey"]]
 
 

@@ -18,8 +18,7 @@ def _yaml(path: Path):
     return yaml.safe_load(path.read_text()) or {}
 
 
-def _options(role: Path) -> dict:
-    return _yaml(role / "meta/argument_specs.yml")["argument_specs"]["main"].get("options", {})
+_options = readme_tables.options
 
 
 def test_all_roles_of_the_road_are_here():
