@@ -22,8 +22,9 @@ def travel() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
         command = ["ansible-playbook", f"--inventory={EPHEMERAL / 'inventory'}", str(PROJECT / "site.yml"), *options]
         command += ["--extra-vars", json.dumps(variables)]
+        plain = {**os.environ, "ANSIBLE_FORCE_COLOR": "false", "ANSIBLE_NOCOLOR": "true"}
         return subprocess.run(
-            command, cwd=PROJECT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            command, cwd=PROJECT, env=plain, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
 
     return run

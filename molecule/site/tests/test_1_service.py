@@ -85,7 +85,7 @@ def test_the_forecast_equals_what_vllm_printed(host):
         for path in host.check_output("ls /var/lib/vllm/measured/*.json").splitlines()
     ]
     report = _json(host, "cat /var/lib/vllm/reports/demo/latest.json")
-    rows = {row["key"]: row for row in report["forecast"]["rows"]}
+    rows = {row["id"]: row for row in report["forecast"]}
     assert record["kv_cache_tokens"] == STRIPPED_TOKENS
     assert rows["kv_cache_tokens"]["forecast"] == rows["kv_cache_tokens"]["measured"] == STRIPPED_TOKENS
 

@@ -16,7 +16,7 @@ def _state(host) -> list[str]:
     return [
         host.check_output("systemctl show -p MainPID,ActiveState,NRestarts vllm-demo.service"),
         host.check_output("sh -c 'sha256sum /etc/vllm/* /etc/systemd/system/vllm-* /var/lib/vllm/measured/*'"),
-        host.check_output("find /opt/vllm/releases /var/lib/vllm/checkpoints -maxdepth 4 -printf '%p %T@\\n'"),
+        host.check_output("find /opt/vllm/releases /var/lib/vllm/checkpoints -maxdepth 4 ! -name '.*lock' -printf '%p %T@\\n'"),
     ]
 
 
