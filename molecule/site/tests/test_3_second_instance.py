@@ -34,7 +34,7 @@ def test_the_forecast_for_mla_is_what_vllm_prints_then(host, travel):
 
 def test_both_answer_each_under_its_own_name(host):
     for port, model in ((8000, "demo/smollm2-135m"), (8001, "demo/tiny-mla")):
-        listed = json.loads(host.check_output("curl -fsS http://127.0.0.1:%s/v1/models", port))
+        listed = json.loads(host.check_output(f"curl -fsS http://127.0.0.1:{port}/v1/models"))
         assert [entry["id"] for entry in listed["data"]] == [model]
         completion = json.dumps({"model": model, "prompt": "One two three", "max_tokens": 4})
         address = f"http://127.0.0.1:{port}/v1/completions"
@@ -45,7 +45,13 @@ def test_both_answer_each_under_its_own_name(host):
 def test_teardown_removes_the_second_alone(host):
     first = _main_pid(host)
     playbook = PROJECT / "playbooks/teardown.yml"
-    command = ["ansible-playbook", f"--inventory={EPHEMERAL / 'inventory'}", str(playbook), "-e", "teardown_instance=mla"]
+    command = [
+        "ansible-playbook",
+        f"--inventory={EPHEMERAL / 'inventory'}",
+        str(playbook),
+        "-e",
+        "teardown_instance=mla",
+    ]
     subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
     assert host.run("systemctl cat vllm-mla.service").rc != 0
     assert host.check_output("ls /etc/vllm").split() == ["demo.env", "demo.yaml"]

@@ -129,9 +129,9 @@ def _sparse_dtype(dtype: str, backend: str) -> str:
 
 
 def _start_block_size(backends: Sequence[Backend], model: ModelConfig, request: CacheRequest, gpu: Gpu) -> int:
-    """The block size before any alignment (the CPU's MLA kernel without AMX takes 16 only)."""
+    """The block size before any alignment (the CPU's MLA kernel without AMX takes 16 only, whatever was asked for)."""
     if gpu.device == "cpu":
-        if model.is_mla:
+        if any(backend.name == "CPU_MLA" for backend in backends):
             return DEFAULT_BLOCK_SIZE
         return request.block_size or CPU_BLOCK_SIZE
     if request.block_size is not None:

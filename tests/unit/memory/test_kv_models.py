@@ -73,6 +73,15 @@ def test_what_the_demo_servers_on_a_cpu_print(
     assert tokens(plan_kv_cache(config, engine_args=engine_args, gpu=CPU)) == expected
 
 
+@pytest.mark.parametrize(
+    ("engine_args", "expected"),
+    [({}, 310656), ({"kv_cache_dtype": "fp8"}, 621312), ({"block_size": 64}, 310656), ({"block_size": 32}, 310688)],
+)
+def test_mla_on_a_processor_with_amx_keeps_the_block_size(engine_args: dict[str, Any], expected: int) -> None:
+    """The first two are figures of real servers on such a processor."""
+    assert tokens(plan_kv_cache(TINY_MLA, engine_args=engine_args, gpu=CPU, packages=("amx",))) == expected
+
+
 def test_a_stripped_checkpoint_doubles_the_bytes_of_a_token() -> None:
     shipped = plan_kv_cache({**TINY_MLA, "quantization_config": DECLARES_FP8}, gpu=RTX)
     stripped = plan_kv_cache(TINY_MLA, gpu=RTX)
