@@ -17,12 +17,13 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.recipes import (
     hardware_of,
     require_release,
 )
+from ansible_collections.gpuhost.vllm.plugins.module_utils.service.engine_config import check_known, render_config
 
 from tests.host import paths
+from tests.unit.service.real_parser import RealParser
 
 RECIPES = list(read_recipes(OWN_RECIPES))
 KIMI = find_recipe("kimi-k2.5-nvfp4", RECIPES)
-PARSER_PROBE = paths.CHECKOUT / "plugins/module_utils/service/parser_probe.py"
 PROMISED = {
     "deepseek-v3.2",
     "glm-5-nvfp4",
@@ -53,26 +54,54 @@ def test_every_recipe_says_where_it_is_from(recipe):
     assert recipe["sources"]
 
 
-@pytest.mark.slow
-def test_every_argument_and_parser_is_known_to_the_installed_vllm():
+@pytest.fixture(scope="module")
+def vllm() -> Path:
     python = paths.VLLM_VENV / "bin/python"
     if not python.exists():
         pytest.fail("the CPU build of vLLM is not there: make parts")
-    parsers = """
+    return python
+
+
+def _for_every_hardware():
+    users = list(read_recipes(paths.CHECKOUT / "inventories/recipes"))
+    for recipe in [*RECIPES, *users]:
+        for hardware in ["any", *recipe.get("hardware", {})]:
+            yield recipe["name"], hardware, for_hardware(recipe, hardware).get("engine_args", {})
+
+
+@pytest.mark.slow
+def test_every_parser_is_known_to_the_installed_vllm(vllm: Path):
+    program = """
 from vllm.reasoning import ReasoningParserManager
+from vllm.tokenizers import TokenizerRegistry
 from vllm.tool_parsers import ToolParserManager
 import json
 print()
-print(json.dumps({"tool_call_parser": ToolParserManager.list_registered(), "reasoning_parser": ReasoningParserManager.list_registered()}))
+print(json.dumps({
+    "tool_call_parser": ToolParserManager.list_registered(),
+    "reasoning_parser": ReasoningParserManager.list_registered(),
+    "tokenizer_mode": ["auto", *TokenizerRegistry.tokenizers],
+}))
 """
-    known = _last_line(python, parsers)
-    known["names"] = [option["dest"] for option in _last_line(python, PARSER_PROBE.read_text())["options"].values()]
-    for recipe in RECIPES:
-        parts = [recipe, *recipe.get("hardware", {}).values()]
-        for args in (part.get("engine_args", {}) for part in parts):
-            assert set(args) <= set(known["names"]), recipe["name"]
-            for kind in ("tool_call_parser", "reasoning_parser"):
-                assert args.get(kind) in [None, *known[kind]], recipe["name"]
+    known = _last_line(vllm, program)
+    for name, hardware, args in _for_every_hardware():
+        for kind, names in known.items():
+            assert args.get(kind) in [None, *names], (name, hardware)
+
+
+@pytest.mark.slow
+def test_every_argument_is_taken_by_the_installed_vllm_as_it_is_written(vllm: Path, tmp_path: Path):
+    """Through the file that the role serve writes, read by vLLM's own parser."""
+    with RealParser(vllm, tmp_path) as parser:
+        for name, hardware, args in _for_every_hardware():
+            check_known(args, parser.options, "0.32.0")
+            parsed = parser.parse(render_config({"model": "x", **args}, parser.options, "0.32.0"))
+            assert "error" not in parsed, (name, hardware, parsed)
+            assert {key: parsed[key] for key in args if not isinstance(args[key], dict)} == {
+                key: value for key, value in args.items() if not isinstance(value, dict)
+            }, (name, hardware)
+        with pytest.raises(VllmHostError, match="tool-call-parser"):
+            check_known({"tool_call_parsr": "kimi_k2"}, parser.options, "0.32.0")
 
 
 def test_a_recipe_is_found_by_its_name_and_by_any_of_its_repositories():
