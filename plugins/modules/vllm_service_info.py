@@ -85,6 +85,10 @@ restarts:
   description: How often systemd restarted it by itself.
   type: int
   returned: success
+start_id:
+  description: Stands for its last start (the invocation of systemd); another start has another one.
+  type: str
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule

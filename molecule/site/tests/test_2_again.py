@@ -34,6 +34,16 @@ def test_check_mode_on_a_converged_host_has_nothing_to_do(host, travel):
     assert _state(host) == before
 
 
+def test_a_second_converge_looks_quickly_and_changes_nothing(host, travel):
+    before = _state(host)
+    report = host.file("/var/lib/vllm/reports/demo/latest.json").content_string
+    done = travel()
+    assert RECAP.search(done.stdout).groups() == ("0", "0", "0"), done.stdout[-4000:]
+    assert "quick: nothing changed since the full report of" in " ".join(done.stdout.split())
+    assert _state(host) == before
+    assert host.file("/var/lib/vllm/reports/demo/latest.json").content_string == report
+
+
 @pytest.mark.parametrize(
     ("variables", "says"),
     [

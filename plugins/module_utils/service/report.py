@@ -130,6 +130,7 @@ def _service(
         "gpus": list(service.get("gpus") or []),
         "device": service.get("device"),
         "restarts": service.get("restarts", 0),
+        "start_id": service.get("start_id") or "",
     }
 
 

@@ -34,7 +34,7 @@ class ServiceInfo:
         options: of `vllm serve`, without secrets.
         release: folder of the virtual environment; release_id: its name.
         gpus: NVML indices; empty means all. device: `cuda` or `cpu`.
-        restarts: how often systemd restarted it since its last deliberate start.
+        restarts: how often systemd restarted it since its last deliberate start. start_id: of its last start (systemd's invocation).
     """
 
     instance: str
@@ -50,6 +50,7 @@ class ServiceInfo:
     gpus: list[int]
     device: str
     restarts: int
+    start_id: str
 
     def as_result(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,6 +91,7 @@ def service_info(
         gpus=[int(index) for index in record.get("gpus") or []],
         device=str(record.get("device") or "cuda"),
         restarts=state.restarts,
+        start_id=state.invocation,
     )
 
 

@@ -31,7 +31,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "units/vllm-one.service").write_text(
         "[Service]\nExecStart=/opt/vllm/releases/0.32.0-aa/bin/vllm serve --config x\n"
     )
-    monkeypatch.setattr(module, "unit_state", lambda unit: parse_show("ActiveState=active\nMainPID=7\nNRestarts=2\n"))
+    monkeypatch.setattr(
+        module, "unit_state", lambda unit: parse_show("ActiveState=active\nMainPID=7\nNRestarts=2\nInvocationID=0f1e\n")
+    )
     return tmp_path
 
 
@@ -42,6 +44,7 @@ def read(host: Path, instance: str = "one") -> ServiceInfo:
 def test_from_configuration_and_unit_alone(host: Path) -> None:
     info = read(host)
     assert (info.model, info.url, info.release_id) == ("org/name", "http://127.0.0.1:8003", "0.32.0-aa")
+    assert info.start_id == "0f1e"
     assert (info.active, info.restarts, info.device, info.gpus) == (True, 2, "cuda", [])
 
 
