@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from tests.host.hub import Hub
 from tests.host.paths import CHECKOUT
 from tests.hub_models import add_model
-from tests.unit.committed import clean_environment, copy_committed
+from tests.release import clean_environment, copy_committed
 
 BIN = Path(sys.executable).parent
 MODEL = "private/kimi"

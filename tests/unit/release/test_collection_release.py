@@ -20,7 +20,7 @@ import yaml
 from tests.host.hub import Hub
 from tests.host.paths import CHECKOUT
 from tests.hub_models import add_model
-from tests.unit.committed import clean_environment, committed_files, copy_committed
+from tests.release import build, clean_environment, committed_files, copy_committed, install
 
 BIN = Path(sys.executable).parent
 GALAXY = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())
@@ -71,9 +71,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tarball(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("built")
-    run(BIN / "ansible-galaxy", "collection", "build", "--output-path", out, cwd=source, env=clean_environment(out))
-    return out / f"gpuhost-vllm-{GALAXY['version']}.tar.gz"
+    tarball = build(source, tmp_path_factory.mktemp("built"))
+    assert tarball.name == f"gpuhost-vllm-{GALAXY['version']}.tar.gz"
+    return tarball
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +81,7 @@ def empty(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
     """Runs a command in an empty folder of a user who has this collection and no other."""
     home = tmp_path_factory.mktemp("home")
     env = clean_environment(home, ANSIBLE_COLLECTIONS_PATH=str(home / "collections"))
-    arguments = ["install", tarball, "--offline", "-p", home / "collections"]
-    run(BIN / "ansible-galaxy", "collection", *arguments, cwd=home, env=env)
+    install(tarball, home / "collections", env)
     work = home / "work"
     work.mkdir()
     return lambda command, *arguments: run(BIN / command, *arguments, cwd=work, env=env)
