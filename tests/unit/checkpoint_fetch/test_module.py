@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpuhost.vllm.plugins.action import checkpoint_fetch as action
 from ansible_collections.gpuhost.vllm.plugins.modules import checkpoint_fetch
 
 from tests.host.hub import Hub
 from tests.unit.checkpoint_fetch.repository import REPO, contents
+from tests.unit.module_process import module_process
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def module(hub: Hub, store: Path, capsys: pytest.CaptureFixture[str]) -> Any:
             "space_margin_bytes": 0,
             "timeout": 2,
         }
-        with patch_module_args({**defaults, **options, "_ansible_check_mode": check}), pytest.raises(SystemExit):
+        with module_process({**defaults, **options, "_ansible_check_mode": check}), pytest.raises(SystemExit):
             checkpoint_fetch.main()
         return dict(json.loads(capsys.readouterr().out.strip().splitlines()[-1]))
 

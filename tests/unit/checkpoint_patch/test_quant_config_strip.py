@@ -6,16 +6,17 @@ import json
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpuhost.vllm.plugins.modules import quant_config_strip
 from checkpoint_folders import COMMIT
+
+from tests.unit.module_process import module_process
 
 
 @pytest.fixture
 def run(capsys, snapshot, views):
     def call(*, check: bool = False, **changes: Any) -> dict[str, Any]:
         args = {"snapshot": str(snapshot), "views": str(views), "name": "kimi", **changes}
-        with patch_module_args({**args, "_ansible_check_mode": check}), pytest.raises(SystemExit):
+        with module_process({**args, "_ansible_check_mode": check}), pytest.raises(SystemExit):
             quant_config_strip.main()
         return json.loads(capsys.readouterr().out)
 

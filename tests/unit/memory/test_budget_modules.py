@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.safetensors_headers import TensorGroup
 from ansible_collections.gpuhost.vllm.plugins.modules import deployment_plan, kv_cache_budget
 from memory_cases import KV_CASES, write_checkpoint
 
+from tests.unit.module_process import module_process
+
 
 def run(module: Any, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
-    with patch_module_args(options), pytest.raises(SystemExit):
+    with module_process(options), pytest.raises(SystemExit):
         module.main()
     return dict(json.loads(capsys.readouterr().out))
 
