@@ -190,7 +190,9 @@ def test_changelog_names_everything_that_is_new() -> None:
     for kind, items in listed.items():
         assert [f"gpuhost.vllm.{item['name']}" for item in items] == names(kind), "run: make changelog"
     assert [item["name"] for item in release["objects"]["role"]] == ROLES
-    assert sorted(release["fragments"]) == sorted(path.name for path in (CHECKOUT / "changelogs/fragments").iterdir())
+    assert sorted(release["fragments"]) == sorted(
+        path.name for path in (CHECKOUT / "changelogs/fragments").iterdir()
+    ), "run: make changelog"
     told = " ".join(release["changes"]["minor_changes"])
     assert [role for role in ROLES if role not in told and role != "tools"] == []  # tools only serves the other roles
 
