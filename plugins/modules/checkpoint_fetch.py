@@ -44,6 +44,13 @@ options:
       - Folder on the host to copy from instead of a Hub, for hosts without a network. A snapshot of another store or of the Hub's own cache brings its commit
         and digests; for any other folder O(revision) must be the commit, and the digests are computed.
     type: path
+  xet:
+    description:
+      - Fetch large files over Xet, the storage protocol of huggingface.co, by C(hf_xet) in a process of its own. At its first failure, or when it is silent for
+        O(timeout) seconds, it is ended, and the rest comes over plain HTTP. Files are verified either way.
+      - Without effect at any other endpoint, which gets plain HTTP.
+    type: bool
+    default: false
   token:
     description: Access token. Without it and O(token_file) the environment variable E(HF_TOKEN) of the host is used.
     type: str
@@ -235,6 +242,7 @@ def make_request(options: dict[str, Any]) -> fetch.FetchRequest:
         store=options["store"],
         endpoint=options["endpoint"] or os.environ.get("HF_ENDPOINT", ""),
         source=options["source"] or "",
+        xet=options["xet"],
         token=read_token(options),
         allow_patterns=options["allow_patterns"],
         ignore_patterns=options["ignore_patterns"],
@@ -297,6 +305,7 @@ def main() -> None:
             "store": {"type": "path", "default": "/var/lib/vllm/checkpoints"},
             "endpoint": {"type": "str", "default": ""},
             "source": {"type": "path"},
+            "xet": {"type": "bool", "default": False},
             "token": {"type": "str", "default": "", "no_log": True},
             "token_file": {"type": "path", "no_log": False},
             "allow_patterns": {"type": "list", "elements": "str", "default": []},

@@ -23,6 +23,7 @@ from .retry import Gate, RetryPolicy
 from .store import Store
 from .transfer import FILE_MODE, Source, Stopped, fetch_file, hash_file
 from .tree import SHA1, TreeFile, select
+from .xet import over_xet
 
 # These end the run at once: they would meet every other file as well.
 FATAL = frozenset({"disk_full", "token_refused", "repo_gated", "repo_not_found", "access_denied", "rate_limited"})
@@ -39,6 +40,7 @@ class FetchRequest:
     store: str
     endpoint: str = ""
     source: str = ""
+    xet: bool = False
     token: str = field(default="", repr=False)
     allow_patterns: list[str] = field(default_factory=list)
     ignore_patterns: list[str] = field(default_factory=list)
@@ -138,7 +140,8 @@ def fetch(
 def open_source(request: FetchRequest, gate: Gate) -> Source:
     if request.source:
         return Folder(Path(request.source), request.repo_id, request.policy, gate)
-    return Hub(request.repo_id, request.endpoint, request.token, request.policy, request.timeout_s, gate)
+    hub = Hub(request.repo_id, request.endpoint, request.token, request.policy, request.timeout_s, gate)
+    return over_xet(hub) if request.xet else hub
 
 
 def settled(request: FetchRequest) -> FetchResult | None:

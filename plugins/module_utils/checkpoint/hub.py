@@ -36,7 +36,7 @@ else:
 
 from ..errors import VllmHostError
 from .retry import LONGEST_WAIT_S, RETRIED_STATUSES, Gate, RetryPolicy, wait_as_told
-from .tree import SHA1, TreeFile, tree_file
+from .tree import SHA1, SHA256, TreeFile, tree_file
 
 PUBLIC_ENDPOINT = "https://huggingface.co"
 MOST_REDIRECTS = 10
@@ -52,7 +52,10 @@ class Trouble(Exception):
         reason: for people, without secrets.
         reached: the server answered at all.
         restart: what was received is of no use: begin at byte 0.
+        counts: against the attempts in a row that a file has.
     """
+
+    counts = True
 
     def __init__(self, reason: str, reached: bool = True, restart: bool = False) -> None:
         super().__init__(reason)
@@ -83,8 +86,8 @@ class Hub:
         self.gate = gate
         self.notes: set[str] = set()
         self._token = token
-        self._timeout_s = timeout_s
-        self._headers = build_hf_headers(token=token or False, library_name="gpuhost.vllm")
+        self.timeout_s = timeout_s
+        self.headers = build_hf_headers(token=token or False, library_name="gpuhost.vllm")
         # Both log every URL, signed ones included, at INFO.
         for name in ("httpx2", "httpcore2", "huggingface_hub"):
             logging.getLogger(name).setLevel(logging.ERROR)
@@ -156,6 +159,15 @@ class Hub:
     def file_url(self, file: TreeFile, commit: str) -> str:
         return hf_hub_url(self.repo_id, file.path, revision=commit, endpoint=self.endpoint)
 
+    def xet_hash(self, file: TreeFile, commit: str) -> str | None:
+        """The name of a file in Xet storage; None if it is not there, or the Hub does not say: then plain HTTP tells why."""
+        try:
+            answer = self._client.head(self.file_url(file, commit), headers=self.headers)
+        except httpx2.HTTPError:
+            return None
+        found: str = answer.headers.get(constants.HUGGINGFACE_HEADER_X_XET_HASH, "")
+        return found if SHA256.fullmatch(found) else None
+
     @contextmanager
     def content(self, file: TreeFile, commit: str, start: int, location: str | None) -> Iterator[Content]:
         """The bytes of a file from ``start``.
@@ -169,7 +181,7 @@ class Hub:
         url = location or self.file_url(file, commit)
         wanted = {"Range": f"bytes={start}-"} if start else {}
         with self._send(url, wanted, None, file, commit) as response:
-            yield Content(response, file, start, self._timeout_s)
+            yield Content(response, file, start, self.timeout_s)
 
     @contextmanager
     def _send(
@@ -183,7 +195,7 @@ class Hub:
         """One GET, redirects followed by hand: the token goes to the endpoint's own origin only."""
         for _redirect in range(MOST_REDIRECTS):
             own = origin(url) == origin(self.endpoint)
-            sent = {**(self._headers if own else {"User-Agent": self._headers["user-agent"]}), **headers}
+            sent = {**(self.headers if own else {"User-Agent": self.headers["user-agent"]}), **headers}
             sent["Accept-Encoding"] = "identity"
             try:
                 request = self._client.build_request("GET", url, headers=sent, params=params)

@@ -14,12 +14,13 @@ from .folder import Folder
 from .hub import Hub, Trouble
 from .part import PartFile
 from .tree import TreeFile
+from .xet import XetHub
 
 FILE_MODE = 0o444
 MOST_MISMATCHES = 3  # a file that is wrong three times over will not become right
 
 
-Source = Union[Hub, Folder]
+Source = Union[Hub, XetHub, Folder]
 
 
 class Stopped(Exception):
@@ -60,7 +61,7 @@ def fetch_file(hub: Source, file: TreeFile, commit: str, part_path: Path, target
                     location = _receive(hub, file, commit, part, location, tally)
             except Trouble as trouble:
                 # Progress renews the budget; a signed URL is only good as long as it works.
-                failures = 0 if part.offset > before else failures + 1
+                failures = 0 if part.offset > before else failures + trouble.counts
                 location = None
                 if trouble.restart:
                     tally.forget(part.offset)

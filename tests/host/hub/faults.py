@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-PLACES = ("info", "tree", "paths-info", "refs", "whoami", "resolve", "cdn")
+PLACES = ("info", "tree", "paths-info", "refs", "whoami", "xet-token", "resolve", "cdn")
 
 
 @dataclass

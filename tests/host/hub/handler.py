@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
+import time
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -21,6 +22,7 @@ API_ROUTES = {
     "tree": re.compile(rf"/api/models/{REPOSITORY}/tree/(?P<revision>[^/]+)(?:/(?P<path>.*))?$"),
     "paths-info": re.compile(rf"/api/models/{REPOSITORY}/paths-info/(?P<revision>[^/]+)$"),
     "refs": re.compile(rf"/api/models/{REPOSITORY}/refs$"),
+    "xet-token": re.compile(rf"/api/models/{REPOSITORY}/xet-read-token/(?P<revision>[^/]+)$"),
 }
 RESOLVE = re.compile(rf"/{REPOSITORY}/resolve/(?P<revision>[^/]+)/(?P<path>.+)$")
 STORED = re.compile(rf"/repos/{REPOSITORY}/(?P<sha256>[0-9a-f]{{64}})$")
@@ -144,10 +146,14 @@ class HubHandler(_Handler):
         for name, route in API_ROUTES.items():
             if found := route.match(url.path):
                 repository = self._repository(unquote(found["repo"]), user)
-                answer = {"info": self._info, "tree": self._tree, "paths-info": self._paths_info, "refs": self._refs}[
-                    name
-                ]
-                answer(repository, found.groupdict(), query)
+                answers = {
+                    "info": self._info,
+                    "tree": self._tree,
+                    "paths-info": self._paths_info,
+                    "refs": self._refs,
+                    "xet-token": self._xet_token,
+                }
+                answers[name](repository, found.groupdict(), query)
                 return
         if found := RESOLVE.match(url.path):
             self._resolve(self._repository(unquote(found["repo"]), user), found, user)
@@ -275,6 +281,12 @@ class HubHandler(_Handler):
         ]
         self.reply_json({"branches": branches, "converts": [], "tags": [], "pullRequests": []}, rules)
 
+    def _xet_token(self, repository: Repository, found: dict[str, str], query: dict[str, str]) -> None:
+        rules = self.spoil("xet-token", repository.repo_id)
+        self._commit(repository, found["revision"])
+        expires = int(time.time() + self.hub.url_lifetime_s)
+        self.reply_json({"accessToken": "xet", "exp": expires, "casUrl": self.hub.xet_storage}, rules)
+
     def _resolve(self, repository: Repository, found: re.Match[str], user: str | None) -> None:
         path = unquote(found["path"])
         granted = self.hub.gated.get(repository.repo_id)
@@ -305,6 +317,8 @@ class HubHandler(_Handler):
             "ETag": f'"{entry.sha256}"',
             "Location": self.hub.cdn + self.hub.signed_path(repository.repo_id, entry.sha256),
         }
+        if entry.sha256 in self.hub.xet_hashes:
+            headers["X-Xet-Hash"] = self.hub.xet_hashes[entry.sha256]
         self.reply(302, b"Found. Redirecting to storage", headers, rules)
 
 

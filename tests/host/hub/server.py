@@ -54,6 +54,8 @@ class Hub:
         self.tokens: dict[str, str] = {}  # token -> user; with none, every token is refused
         self.gated: dict[str, set[str]] = {}  # repository -> users whose request was granted
         self.private: set[str] = set()
+        self.xet_hashes: dict[str, str] = {}  # sha256 -> name in Xet storage, for files that are there too
+        self.xet_storage = ""  # URL of that storage; hf_xet takes a folder too, as local://PATH
         self.seen: list[Seen] = []
         self.hashes = HashCache(hashes or root / ".hashes")
         self._repositories: dict[str, Repository] = {}
