@@ -47,7 +47,8 @@ class ActionModule(ActionBase):
             if look.get("progress") and time.monotonic() - shown >= interval:
                 shown = time.monotonic()
                 display.display(progress_line(look["progress"], host))
-            time.sleep(min(pause, interval))
+            line_due = max(FIRST_PAUSE_S, shown + interval - time.monotonic())
+            time.sleep(min(pause, interval, line_due))
             pause = min(pause * 1.5, LONGEST_PAUSE_S)
 
     def _patient_look(self, options: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:

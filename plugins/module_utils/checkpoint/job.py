@@ -108,7 +108,7 @@ def start(request: FetchRequest, store: Store) -> str:
     environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
     order = {"job": job, "request": dataclasses.asdict(request), "environment": environment}
     folder = "/run" if os.access("/run", os.W_OK) else None
-    descriptor, name = tempfile.mkstemp(prefix="vllm-fetch-", suffix=".json", dir=folder)  # mode 0600
+    descriptor, name = tempfile.mkstemp(prefix=f"vllm-fetch-{job}-", suffix=".json", dir=folder)  # mode 0600
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         json.dump(order, stream)
     command = [sys.executable, "-m", "gpuhost_vllm.checkpoint.job", name]
@@ -167,12 +167,13 @@ def _start_session(command: list[str]) -> None:
 def running(store: Store) -> dict[str, Any] | None:
     """The state of the running job of this repository; None if there is none."""
     state = read_progress(store.progress_file)
-    return state if state.get("state") == "running" and _is_job(state.get("pid")) else None
+    return state if state.get("state") == "running" and _is_job(state.get("pid"), state.get("job")) else None
 
 
-def _is_job(pid: Any) -> bool:
+def _is_job(pid: Any, job: Any) -> bool:
+    """Whether that process is this job: after a reboot its number may be another's, even another transfer's."""
     try:
-        return b"gpuhost_vllm.checkpoint.job" in Path(f"/proc/{int(pid)}/cmdline").read_bytes()
+        return f"vllm-fetch-{job}-" in Path(f"/proc/{int(pid)}/cmdline").read_text(errors="replace")
     except (OSError, ValueError, TypeError):
         return False
 

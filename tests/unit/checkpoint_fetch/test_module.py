@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,3 +99,33 @@ def test_a_lost_connection_ends_neither_the_transfer_nor_the_waiting(monkeypatch
     assert script._patient_look({}, None) == {"finished": True, "changed": True}
     assert script._connection.resets == 2
     assert len(shown) == 1 and "the transfer goes on" in shown[0]
+
+
+def test_one_line_each_half_minute_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    shown: list[tuple[float, str]] = []
+    monkeypatch.setattr(action.display, "display", lambda line: shown.append((now[0], line)))
+    monkeypatch.setattr(action.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(action.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp, task_vars: {})
+    progress = {
+        "bytes_done": 212_400_000_000,
+        "bytes_total": 540_100_000_000,
+        "files_done": 47,
+        "files_total": 119,
+        "bytes_per_second": 812_000_000,
+        "seconds_left": 40_000,
+    }
+
+    class SlowLooks(Script):
+        def _look(self, options: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+            now[0] += 2.0
+            done = now[0] > 1200.0
+            return {"finished": done, "job": "j", "progress": progress, "changed": done}
+
+    script = SlowLooks([])
+    script._task = SimpleNamespace(check_mode=False, args={"background": True, "progress_interval": 30})
+    assert script.run(None, {"inventory_hostname": "gpu-server-number-one.example.com"})["changed"]
+    assert all(30 <= later[0] - sooner[0] <= 34 for sooner, later in zip(shown, shown[1:], strict=False))
+    assert len(shown) in (6, 7) and all(len(line) <= 80 for _, line in shown)
+    assert "gpu-server" in shown[0][1] and "812 MB/s" in shown[0][1] and "11 h 6 min left" in shown[0][1]

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils import checkpoint
 from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint import job
 from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.fetch import FetchRequest, fetch
+from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.progress import read_progress, write_progress
 from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.store import Store
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
 
@@ -106,6 +107,52 @@ def test_goes_on_at_the_byte(started: Any, hub: Hub, files: dict[str, bytes], re
     assert result.bytes_downloaded == 4 * SHARD_BYTES - held, "no byte came twice"
     assert all(seen.range for seen in hub.seen if seen.origin == "cdn")
     assert list(where.partial.iterdir()) == []
+
+
+def test_a_part_that_a_power_loss_damaged_is_fetched_again(
+    run: Any, hub: Hub, files: dict[str, bytes], store: Path
+) -> None:
+    hub.faults.add(where="cdn", drop_after=2_000_000, times=4)
+    hub.faults.add(where="cdn", status=503, skip=4, times=None)
+    with pytest.raises(VllmHostError, match="What was received is kept"):
+        run()
+    parts = sorted((store / "acme--model" / "partial").iterdir())
+    assert len(parts) == 4
+    with parts[0].open("r+b") as stream:
+        stream.write(bytes(4096))  # a block that was announced and never reached the disk
+    hub.faults.clear()
+    result = run()
+    assert contents(result.path) == files
+    held = 2_000_000 // 4096 * 4096
+    assert result.bytes_downloaded == 4 * (SHARD_BYTES - held) + SHARD_BYTES, "one shard came twice, the others went on"
+
+
+def test_after_a_reboot_the_next_run_takes_it_up(
+    started: Any, hub: Hub, files: dict[str, bytes], request_for: Any, tmp_path: Path
+) -> None:
+    hub.faults.add(**SLOW)
+    where, name = started()
+    pid = wait_for_bytes(where, 2_000_000)
+    os.kill(pid, signal.SIGKILL)
+    reap(pid)
+    # The dead one's number now belongs to a transfer into another store.
+    other = Store(tmp_path / "other", REPO)
+    job.start(request_for(store=str(tmp_path / "other")), other)
+    running = job.running(other)
+    assert running is not None
+    try:
+        state = {**read_progress(where.progress_file), "pid": running["pid"]}
+        write_progress(where.progress_file, state)
+        assert state["state"] == "running" and job.running(where) is None
+        with pytest.raises(VllmHostError, match="was killed"):
+            job.outcome(where, name)
+    finally:
+        os.kill(running["pid"], signal.SIGKILL)
+        reap(running["pid"])
+    hub.faults.clear()
+    where, name = started()
+    result = end_of(where, name)
+    assert contents(result["path"]) == files and result["bytes_resumed"] > 0
 
 
 def test_a_failure_is_told_with_its_code(started: Any, hub: Hub) -> None:
