@@ -89,6 +89,10 @@ start_id:
   description: Stands for its last start (the invocation of systemd); another start has another one.
   type: str
   returned: success
+start_seconds:
+  description: From its last start until it was healthy; null while it starts.
+  type: float
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -43,7 +43,7 @@ def build_report(found: Mapping[str, Any]) -> dict[str, Any]:
         "service": _service(service, plan, found.get("view") or {}, log),
         "kv_cache": _kv_cache(plan, log, found.get("view") or {}, previous),
         "memory": _memory(found.get("gpus") or {}, service, log),
-        "forecast": _forecast(plan, log, previous),
+        "forecast": _forecast(plan, service, log, previous),
         "install": found.get("install") or {},
         "log": {key: log.get(key) for key in ("verdict", "cause", "findings", "measured", "lines")} if log else {},
         "probe": found.get("probe") or {},
@@ -189,9 +189,11 @@ def _of_worker(measured: Mapping[str, Any], key: str, rank: int) -> float:
     return float(by_worker[rank] if rank < len(by_worker) else measured.get(key) or 0.0)
 
 
-def _forecast(plan: Mapping[str, Any], log: Mapping[str, Any], previous: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _forecast(
+    plan: Mapping[str, Any], service: Mapping[str, Any], log: Mapping[str, Any], previous: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """Rows `{name, unit, forecast, measured, error_percent}`; without a plan the forecast of the report before still holds."""
-    measured = log.get("measured") or {}
+    measured = {**(log.get("measured") or {}), "start_seconds": _whole_seconds(service.get("start_seconds"))}
     budget = plan.get("budget") or {}
     weights = budget.get("weights_bytes_per_gpu") or []
     forecast: dict[str, Any] = {
@@ -199,7 +201,7 @@ def _forecast(plan: Mapping[str, Any], log: Mapping[str, Any], previous: Mapping
         "available_kv": _gib(budget.get("available_kv_cache_bytes")),
         "tokens": budget.get("kv_cache_tokens"),
         "concurrency": budget.get("max_concurrency"),
-        "load": plan.get("load_seconds_expected"),
+        "start": plan.get("load_seconds_expected"),
     }
     if not plan:
         forecast = {row["id"]: row["forecast"] for row in previous.get("forecast") or []}
@@ -210,7 +212,7 @@ def _forecast(plan: Mapping[str, Any], log: Mapping[str, Any], previous: Mapping
         ("available_kv", f"Memory for the KV cache{each}", "GiB", "available_kv_gib"),
         ("tokens", "KV cache", "tokens", "kv_cache_tokens"),
         ("concurrency", "Requests of full length at once", "", "max_concurrency"),
-        ("load", "Time to load", "s", "load_seconds"),
+        ("start", "Start until healthy", "s", "start_seconds"),
     ):
         said, came = forecast.get(row_id), measured.get(key)
         if said is None and came is None:
@@ -220,6 +222,10 @@ def _forecast(plan: Mapping[str, Any], log: Mapping[str, Any], previous: Mapping
             {"id": row_id, "name": name, "unit": unit, "forecast": said, "measured": came, "error_percent": error}
         )
     return rows
+
+
+def _whole_seconds(seconds: Optional[float]) -> Optional[int]:
+    return None if seconds is None else round(seconds)
 
 
 def _gib(amount: Optional[float]) -> Optional[float]:

@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ..errors import VllmHostError
 from .systemd import unit_state
@@ -35,6 +35,7 @@ class ServiceInfo:
         release: folder of the virtual environment; release_id: its name.
         gpus: NVML indices; empty means all. device: `cuda` or `cpu`.
         restarts: how often systemd restarted it since its last deliberate start. start_id: of its last start (systemd's invocation).
+        start_seconds: from that start until it was healthy, for which the unit's start waits.
     """
 
     instance: str
@@ -51,6 +52,7 @@ class ServiceInfo:
     device: str
     restarts: int
     start_id: str
+    start_seconds: Optional[float]
 
     def as_result(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,6 +94,7 @@ def service_info(
         device=str(record.get("device") or "cuda"),
         restarts=state.restarts,
         start_id=state.invocation,
+        start_seconds=state.start_seconds,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -23,12 +23,14 @@ PROPERTIES = (
     "NRestarts",
     "InvocationID",
     "UnitFileState",
+    "InactiveExitTimestampMonotonic",
+    "ActiveEnterTimestampMonotonic",
 )
 
 
 @dataclass(frozen=True)
 class UnitState:
-    """Some of ``systemctl show``; empty strings and zeros for a unit that does not exist."""
+    """Some of ``systemctl show``; empty strings and zeros for a unit that does not exist. start_seconds: from the start until active."""
 
     load: str
     active: str
@@ -38,6 +40,7 @@ class UnitState:
     restarts: int
     invocation: str
     enabled: str
+    start_seconds: Optional[float] = None
 
     @property
     def starting(self) -> bool:
@@ -65,7 +68,14 @@ def parse_show(text: str) -> UnitState:
         restarts=int(values.get("NRestarts") or 0),
         invocation=values.get("InvocationID", ""),
         enabled=values.get("UnitFileState", ""),
+        start_seconds=_start_seconds(values),
     )
+
+
+def _start_seconds(values: Mapping[str, str]) -> Optional[float]:
+    """None while it starts, and for a unit that never was active."""
+    left, entered = (int(values.get(f"{name}TimestampMonotonic") or 0) for name in ("InactiveExit", "ActiveEnter"))
+    return (entered - left) / 1e6 if 0 < left <= entered else None
 
 
 def unit_state(unit: str) -> UnitState:

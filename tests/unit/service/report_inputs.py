@@ -38,7 +38,7 @@ def found(**changes: Any) -> dict[str, Any]:
             "unit": "vllm-kimi-k25.service", "active": True, "url": "http://127.0.0.1:8000", "model": MODEL, "restarts": 0,
             "model_path": "/var/lib/vllm/checkpoints/nvidia--Kimi-K2.5-NVFP4/views/0f1e2d3c-stripped", "revision": COMMIT,
             "options": options, "release": "/opt/vllm/releases/0.32.0-c43956a59b8e", "release_id": "0.32.0-c43956a59b8e", "gpus": [],
-            "device": "cuda",
+            "device": "cuda", "start_id": "0f1e", "start_seconds": 612.4,
         },
         "plan": {
             "model": MODEL, "revision": COMMIT, "checkpoint_state": "stripped", "kv_cache_dtype": "bfloat16", "load_seconds_expected": 560,

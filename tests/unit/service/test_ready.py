@@ -119,6 +119,14 @@ def test_show_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("left", "entered", "seconds"), [(5_000_000, 12_500_000, 7.5), (5_000_000, 0, None), (0, 0, None)]
+)
+def test_how_long_the_start_took(left: int, entered: int, seconds: float | None) -> None:
+    shown = f"InactiveExitTimestampMonotonic={left}\nActiveEnterTimestampMonotonic={entered}\n"
+    assert parse_show(shown).start_seconds == seconds
+
+
+@pytest.mark.parametrize(
     "url, expected",
     [
         ("http://127.0.0.1:8000", "http://127.0.0.1:8000/health"),
