@@ -30,7 +30,7 @@ REPOSITORY = r"(?P<repo>[^/]+/[^/]+)"
 INFO = re.compile(rf"/api/models/{REPOSITORY}(?:/revision/(?P<revision>[^/]+))?$")
 TREE = re.compile(rf"/api/models/{REPOSITORY}/tree/(?P<revision>[^/]+)$")
 RESOLVE = re.compile(rf"/{REPOSITORY}/resolve/(?P<revision>[^/]+)/(?P<path>.+)$")
-RANGE = re.compile(r"bytes=(\d+)-$")
+RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 IDLE_S = 60.0  # a client that takes no byte for so long is gone
 
 
@@ -84,7 +84,7 @@ class StoreHandler(BaseHTTPRequestHandler):
         except Refused as refused:
             self._reply(refused.status, b"", {"X-Error-Code": refused.code} if refused.code else {})
         except OSError:
-            self.close_connection = True  # the client went away, or the file: it notices the missing bytes
+            self.close_connection = True  # the client went away, or the file did: the client finds bytes missing
 
     do_HEAD = do_GET
 
@@ -130,16 +130,15 @@ class StoreHandler(BaseHTTPRequestHandler):
     def _send_file(self, stream: Any, file: ManifestFile, commit: str) -> None:
         asked = RANGE.match(self.headers.get("Range", ""))
         start = int(asked[1]) if asked else 0
-        if asked and start >= file.size:
+        end = min(int(asked[2]) + 1, file.size) if asked and asked[2] else file.size
+        if asked and start >= end:
             raise Refused(416)
         headers = {"ETag": f'"{file.digest}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         if asked:
-            headers["Content-Range"] = f"bytes {start}-{file.size - 1}/{file.size}"
-        self._start(206 if asked else 200, file.size - start, headers)
-        if self.command == "GET" and start < file.size:
-            sent = self.connection.sendfile(stream, start, file.size - start)
-            if sent < file.size - start:
-                self.close_connection = True
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
+        self._start(206 if asked else 200, end - start, headers)
+        if self.command == "GET" and start < end and self.connection.sendfile(stream, start, end - start) < end - start:
+            self.close_connection = True  # the file is shorter than it was
 
     def _snapshot(self, found: re.Match[str]) -> tuple[Store, Manifest]:
         """The complete snapshot that repository and revision mean."""

@@ -13,7 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils import checkpoint
+from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.retry import Gate
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.hub_metadata import METADATA_RETRIES, MetadataHub
 from huggingface_hub import snapshot_download
 
 from tests.host import paths
@@ -73,6 +75,25 @@ def test_huggingface_hub_downloads_from_it_too(run: Fetch, serve: Any, files: di
     run()
     endpoint = serve("--listen", "127.0.0.1:0")
     assert contents(snapshot_download(REPO, endpoint=endpoint, cache_dir=tmp_path / "cache")) == files
+
+
+def test_the_plan_reads_pieces_of_it(run: Fetch, serve: Any, files: dict[str, bytes]) -> None:
+    first = run()
+    endpoint = serve("--listen", "127.0.0.1:0")
+    hub = MetadataHub(REPO, endpoint, "", METADATA_RETRIES, 5.0, Gate())
+    shard = next(file for file in hub.tree(hub.commit("main", 1)) if file.path == SHARD)
+    assert hub.piece(shard, first.commit, 8, 100).content == files[SHARD][8:108]
+    hub.close()
+    url = f"{endpoint}/{REPO}/resolve/main/{SHARD}"
+    for asked, start, end in (
+        ("0-0", 0, 1),
+        (f"{SHARD_BYTES - 1}-", -1, SHARD_BYTES),
+        (f"2999999-{1 << 60}", -2, SHARD_BYTES),
+    ):
+        answer = httpx2.get(url, headers={"Range": f"bytes={asked}"})
+        assert (answer.status_code, answer.content) == (206, files[SHARD][start:end])
+    assert httpx2.get(url, headers={"Range": "bytes=9-3"}).status_code == 416
+    assert httpx2.get(url, headers={"Range": "lines=1-2"}).status_code == 200
 
 
 def test_goes_on_at_the_byte(run: Fetch, serve: Any, files: dict[str, bytes], tmp_path: Path) -> None:
