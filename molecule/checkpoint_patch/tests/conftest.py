@@ -4,47 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
+
+from tests.playbook import Run, run_playbook
 
 START_S = 600
 TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished playbook. ``text`` is its output in one line, so that a message can be searched however it was wrapped."""
-
-    ok: bool
-    text: str
-    changed: int
-
-
 @pytest.fixture(scope="session")
 def converge(request: pytest.FixtureRequest) -> Callable[..., Run]:
     inventory = request.config.getoption("ansible_inventory")
-    checkout = Path(__file__).resolve().parents[3]
-
-    def run(*options: str, **variables: Any) -> Run:
-        command = ["ansible-playbook", "-i", str(inventory), *options, "-e", json.dumps(variables)]
-        done = subprocess.run(
-            [*command, "molecule/checkpoint_patch/converge.yml"],
-            cwd=checkout,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        text = " ".join(f"{done.stdout}\n{done.stderr}".split())
-        recap = re.search(r"changed=(\d+)", done.stdout.rsplit("PLAY RECAP", 1)[-1])
-        return Run(done.returncode == 0, text, int(recap.group(1)) if recap else -1)
-
-    return run
+    return partial(run_playbook, inventory, "molecule/checkpoint_patch/converge.yml")
 
 
 @pytest.fixture

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
+
+from tests.playbook import Run, run_playbook
 
 UNIT = "vllm-tiny.service"
 URL = "http://127.0.0.1:8001"
 START_S = 600
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished playbook. ``text`` is its output in one line, so that a message can be searched however it was wrapped."""
-
-    ok: bool
-    text: str
-    changed: int
-
-
 @pytest.fixture(scope="session")
 def play(request: pytest.FixtureRequest) -> Callable[..., Run]:
     """Run a playbook against the scenario's host: ``play("molecule/serve/converge.yml", vllm_port=8009)``."""
-    inventory = request.config.getoption("ansible_inventory")
-    checkout = Path(__file__).resolve().parents[3]
-
-    def run(playbook: str, *options: str, **variables: Any) -> Run:
-        command = ["ansible-playbook", "-i", str(inventory), *options, "-e", json.dumps(variables), playbook]
-        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
-        text = " ".join(f"{done.stdout}\n{done.stderr}".split())
-        recap = [word for word in done.stdout.rsplit("PLAY RECAP", 1)[-1].split() if word.startswith("changed=")]
-        return Run(done.returncode == 0, text, int(recap[0].split("=")[1]) if recap else -1)
-
-    return run
+    return partial(run_playbook, request.config.getoption("ansible_inventory"))
 
 
 @pytest.fixture(scope="session")

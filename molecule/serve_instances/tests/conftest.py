@@ -3,50 +3,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.playbook import Run, run_playbook
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 GPUS = json.loads((CHECKOUT / "tests/host/fake_nvml/default.json").read_text())
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished playbook; ``text`` is its output in one line, so that a message can be searched however it was wrapped."""
-
-    ok: bool
-    text: str
-    changed: int
-
-
 @pytest.fixture(scope="module")
 def play(request: pytest.FixtureRequest, host: Any) -> Callable[..., Run]:
+    """Run a playbook against the host of the test alone."""
     inventory = request.config.getoption("ansible_inventory")
-    name = host.backend.host
-
-    def run(playbook: str, *options: str, **variables: Any) -> Run:
-        command = [
-            "ansible-playbook",
-            "-i",
-            str(inventory),
-            "--limit",
-            name,
-            *options,
-            "-e",
-            json.dumps(variables),
-            playbook,
-        ]
-        done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-        text = " ".join(f"{done.stdout}\n{done.stderr}".split())
-        recap = [word for word in done.stdout.rsplit("PLAY RECAP", 1)[-1].split() if word.startswith("changed=")]
-        return Run(done.returncode == 0, text, int(recap[0].split("=")[1]) if recap else -1)
-
-    return run
+    return lambda playbook, *options, **variables: run_playbook(
+        inventory, playbook, f"--limit={host.backend.host}", *options, **variables
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 
 import pytest
-from conftest import PROJECT
 
-TESTHOST = PROJECT / "tests/host/testhost"
-RECAP = re.compile(r"site-debian12\s+: ok=\d+\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)")
+from tests.playbook import CHECKOUT
 
-
-def _said(stdout: str) -> str:
-    """The first error as Ansible shows it to people, its line breaks taken out."""
-    return " ".join(stdout[stdout.index("[ERROR]: Task failed") :].split())
+TESTHOST = CHECKOUT / "tests/host/testhost"
 
 
 def _state(host) -> list[str]:
@@ -30,7 +24,7 @@ def _state(host) -> list[str]:
 def test_check_mode_on_a_converged_host_has_nothing_to_do(host, travel):
     before = _state(host)
     done = travel("--check", "--diff")
-    assert RECAP.search(done.stdout).groups() == ("0", "0", "0"), done.stdout[-4000:]
+    assert (done.ok, done.changed) == (True, 0), done.text[-4000:]
     assert _state(host) == before
 
 
@@ -38,8 +32,8 @@ def test_a_second_converge_looks_quickly_and_changes_nothing(host, travel):
     before = _state(host)
     report = host.file("/var/lib/vllm/reports/demo/latest.json").content_string
     done = travel()
-    assert RECAP.search(done.stdout).groups() == ("0", "0", "0"), done.stdout[-4000:]
-    assert "quick: nothing changed since the full report of" in " ".join(done.stdout.split())
+    assert (done.ok, done.changed) == (True, 0), done.text[-4000:]
+    assert "quick: nothing changed since the full report of" in done.text
     assert _state(host) == before
     assert host.file("/var/lib/vllm/reports/demo/latest.json").content_string == report
 
@@ -69,8 +63,8 @@ def test_a_second_converge_looks_quickly_and_changes_nothing(host, travel):
 def test_bad_input_stops_before_anything_is_changed(host, travel, variables, says):
     before = _state(host)
     done = travel(**variables)
-    assert RECAP.search(done.stdout)[3] == "1", done.stdout[-4000:]
-    failure = _said(done.stdout)
+    assert (done.changed, done.failed) == (0, 1), done.text[-4000:]
+    failure = done.error
     assert all(word in failure for word in says), failure[:3000]
     assert _state(host) == before
 
@@ -80,7 +74,7 @@ def test_a_port_in_use_is_refused_naming_who_has_it(host, travel):
     try:
         before = _state(host)
         done = travel(vllm_port=8123)
-        failure = _said(done.stdout)
+        failure = done.error
         assert "8123" in failure
         assert _state(host) == before
     finally:
@@ -92,7 +86,7 @@ def test_a_disk_that_is_too_small_stops_it_before_the_download(host, travel):
     try:
         before = _state(host)
         done = travel(plan_store="/tmp/small/store", checkpoint_fetch_store="/tmp/small/store")
-        failure = _said(done.stdout)
+        failure = done.error
         assert "/tmp/small" in failure
         assert "free" in failure
         assert _state(host) == before
@@ -107,7 +101,7 @@ def test_no_gpu_at_all_is_said_with_a_remedy(host, travel, tmp_path):
     try:
         before = _state(host)
         done = travel(vllm_device="cuda")
-        failure = _said(done.stdout)
+        failure = done.error
         assert "The kernel module nvidia is not loaded" in failure
         assert "install and load the driver there" in failure
         assert _state(host) == before

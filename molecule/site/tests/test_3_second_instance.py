@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-
-from conftest import EPHEMERAL, PROJECT
 
 SECOND = {
     "vllm_model": "demo/tiny-mla",
@@ -23,8 +20,8 @@ def _main_pid(host) -> str:
 def test_the_forecast_for_mla_is_what_vllm_prints_then(host, travel):
     first = _main_pid(host)
     done = travel("--skip-tags=verify", **SECOND)
-    assert done.returncode == 0, done.stdout[-4000:]
-    said_before_the_download = done.stdout[: done.stdout.index("gpuhost.vllm.vllm_install")]
+    assert done.ok, done.text[-4000:]
+    said_before_the_download = done.text[: done.text.index("gpuhost.vllm.vllm_install")]
     forecast = int(re.search(r"KV tokens\s+([\d,]+)", said_before_the_download)[1].replace(",", ""))
     log = host.check_output("journalctl -u vllm-mla.service -b --no-pager -o cat")
     printed = [int(number.replace(",", "")) for number in re.findall(r"KV cache size: ([\d,]+) tokens", log)]
@@ -42,17 +39,10 @@ def test_both_answer_each_under_its_own_name(host):
         assert json.loads(answer)["usage"]["completion_tokens"] == 4
 
 
-def test_teardown_removes_the_second_alone(host):
+def test_teardown_removes_the_second_alone(host, play):
     first = _main_pid(host)
-    playbook = PROJECT / "playbooks/teardown.yml"
-    command = [
-        "ansible-playbook",
-        f"--inventory={EPHEMERAL / 'inventory'}",
-        str(playbook),
-        "-e",
-        "teardown_instance=mla",
-    ]
-    subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
+    done = play("playbooks/teardown.yml", teardown_instance="mla")
+    assert done.ok and done.changed > 0, done.text[-4000:]
     assert host.run("systemctl cat vllm-mla.service").rc != 0
     assert host.check_output("ls /etc/vllm").split() == ["demo.env", "demo.yaml"]
     assert host.file("/var/lib/vllm/checkpoints/demo--tiny-mla/snapshots").is_directory
