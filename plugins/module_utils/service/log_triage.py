@@ -18,6 +18,7 @@ from typing import Any, Optional
 from .log_lines import TRACEBACK, LogLine, Traceback, TracebackCollector, parse_line
 from .log_measured import Measurements
 from .log_patterns_data import (
+    CERTAIN,
     DEGRADED,
     FATAL,
     HARMLESS,
@@ -147,8 +148,8 @@ class _Reader:
         self._ready_at = -1
         self._stopped_at = 0
         self._cause: Optional[_Entry] = None
-        self._cause_position = -1
-        self._wrapper_seen = False
+        self._cause_order = (True, -1)
+        self._ended = False
         self._uncaught = False
 
     # --- lines --------------------------------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ class _Reader:
         elif READY_ANCHOR in text:
             self._ready_at = self._position
             self._cause = None  # whatever was said before did not keep the server from starting
-            self._wrapper_seen = self._uncaught = False
+            self._ended = self._uncaught = False
         elif any(anchor in text for anchor in STOP_ANCHORS):
             self._stopped_at = self._stopped_at or self._position
 
@@ -231,6 +232,7 @@ class _Reader:
         else:
             entry = self._count(_finding(pattern, match, severity, line.text[:_EXAMPLE_CHARS]), self._position, pattern)
         if severity == FATAL:
+            self._ended = self._ended or pattern.ends
             self._failure(entry, self._position, pattern.rank)
 
     def _classify(self, traceback: Traceback) -> None:
@@ -265,9 +267,11 @@ class _Reader:
 
     def _failure(self, entry: _Entry, position: int, rank: int) -> None:
         if rank == WRAPPER:
-            self._wrapper_seen = True
-        elif position > self._ready_at and (self._cause is None or position < self._cause_position):
-            self._cause, self._cause_position = entry, position
+            self._ended = True
+        elif position > self._ready_at:
+            order = (rank != CERTAIN, position)
+            if self._cause is None or order < self._cause_order:
+                self._cause, self._cause_order = entry, order
 
     def _count(self, finding: Finding, position: int, pattern: Optional[LogPattern] = None) -> _Entry:
         kind = "" if pattern is not None else _shape(finding.example)
@@ -347,7 +351,7 @@ class _Reader:
         )
 
     def _verdict(self, entries: list[_Entry]) -> str:
-        if self._wrapper_seen:
+        if self._ended:
             return FAILED
         if self._ready_at < 0 and not self._stopped_at:
             known = self._cause is not None and self._cause.finding.id != "unknown_traceback"

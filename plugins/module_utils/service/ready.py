@@ -127,7 +127,9 @@ def _told(subject: str, cause: Optional[dict[str, Any]], last: Sequence[str]) ->
         # The last line of a traceback says what was raised; a known message is one line anyway.
         return f"Cause: {cause['meaning']} ({cause['example'].splitlines()[-1]}) {cause['remedy']}"
     if last:
-        return f"Its log does not tell the cause and ends with: {last[-1]}"
+        # systemd's own lines tell that it ended, which is known.
+        own = [line for line in last if not line.startswith(f"{subject}: ")] or last
+        return f"Its log does not tell the cause and ends with: {own[-1]}"
     return f"Its log is empty; see journalctl -u {subject}."
 
 

@@ -89,7 +89,7 @@ def systemctl(*arguments: str) -> Optional[str]:
 
 
 def journal(unit: str, invocation: str = "", since: str = "", lines: int = 4000) -> list[str]:
-    """The unit's own lines, oldest first.
+    """The lines of the unit and what systemd says about it, oldest first.
 
     Args:
         invocation: only those of one start (systemd's InvocationID).
@@ -99,7 +99,9 @@ def journal(unit: str, invocation: str = "", since: str = "", lines: int = 4000)
     command = ["journalctl", "--quiet", "--no-pager", "--output=cat", f"--lines={lines}"]
     if since:
         command.append(f"--since={since}")
-    command += [f"_SYSTEMD_INVOCATION_ID={invocation}"] if invocation else [f"--unit={unit}"]
+    # With the second match come systemd's own lines, which tell of the OOM killer and of exit codes.
+    of_start = [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"]
+    command += of_start if invocation else [f"--unit={unit}"]
     return _output(command).splitlines()
 
 

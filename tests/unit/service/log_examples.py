@@ -153,5 +153,17 @@ EXAMPLES: dict[str, list[str]] = {
         "Waited 600s (configured by VLLM_ENGINE_READY_TIMEOUT_S)."
     ],
     "start_timed_out": ["vllm-kimi.service: start-post operation timed out. Terminating."],
+    "worker_died": [
+        "(EngineCore pid=273) ERROR 12-02 07:42:15 [multiproc_executor.py:315] Worker proc VllmWorker-0 died unexpectedly (exit code: -9), shutting "
+        "down executor.",
+        "Worker proc VllmWorker-0 died unexpectedly (exit code: -11), shutting down executor.",
+        "ERROR 06-01 03:50:07 [multiproc_executor.py:154] Worker proc VllmWorker-3 died unexpectedly, shutting down executor.",
+        "RayWorkerProc rank=3 died unexpectedly, shutting down executor.",
+    ],
+    "engine_exited": [
+        "MPClient: engine core exited unexpectedly; starting cleanup",
+        "(APIServer pid=19) ERROR 12-02 03:50:07 [core_client.py:607] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.",
+    ],
+    "server_killed": ["vllm-kimi.service: Main process exited, code=killed, status=9/KILL"],
     "process_exited": ["vllm-kimi.service: Main process exited, code=exited, status=1/FAILURE"],
 }

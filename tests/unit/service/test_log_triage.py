@@ -240,6 +240,21 @@ def test_a_server_that_dies_while_serving() -> None:
     assert result.cause.id == "illegal_instruction"
 
 
+def test_the_oom_killer_is_the_cause_although_it_is_told_of_last() -> None:
+    died = (
+        "(EngineCore pid=20) ERROR 12-02 05:00:00 [multiproc_executor.py:315] "
+        "Worker proc VllmWorker-0 died unexpectedly (exit code: {}), shutting down executor."
+    )
+    killed = triage([READY, died.format(-9)])
+    assert killed.cause is not None and killed.cause.id == "worker_died" and "main memory" in killed.cause.meaning
+    crashed = triage([READY, died.format(-11)])
+    assert crashed.cause is not None and "segfault" in crashed.cause.remedy
+    told = triage(
+        [READY, died.format(-9), "vllm-kimi.service: A process of this unit has been killed by the OOM killer."]
+    )
+    assert told.cause is not None and told.cause.id == "host_out_of_memory"
+
+
 def test_what_failed_before_readiness_did_not_fail_it() -> None:
     result = triage([*traceback("ImportError: libfoo.so.1: cannot open shared object file: No such file"), READY])
     assert result.verdict == "degraded"

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
 from ansible_collections.gpuhost.vllm.plugins.module_utils.service.ready import (
     Ready,
+    failure,
     health_url,
     is_healthy,
     wait_until_ready,
@@ -109,6 +110,16 @@ def test_the_deadline_says_what_the_log_last_said() -> None:
         world.wait(60)
     assert raised.value.details["log"]
     assert 60 <= world.now < 62
+
+
+def test_an_unknown_end_shows_the_servers_own_last_words() -> None:
+    log = [
+        "(Worker pid=7) INFO 12-02 03:48:20 [x.py:8] half-way",
+        "vllm-x.service: Main process exited, code=exited, status=3/NOTIMPLEMENTED",
+    ]
+    told = failure("vllm-x.service", "failed (exit-code)", 5.0, log)
+    assert told.message.endswith("ends with: (Worker pid=7) INFO 12-02 03:48:20 [x.py:8] half-way")
+    assert told.details["log"] == log
 
 
 def test_show_is_read() -> None:

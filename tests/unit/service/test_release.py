@@ -22,6 +22,7 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.service.release impor
     python_version,
     remove_unused_releases,
 )
+from ansible_collections.gpuhost.vllm.plugins.module_utils.service.release_caches import remove_orphaned_caches
 
 LOCK = "torch==2.13.0+cpu\nvllm-cpu==0.32.0 ; python_version < '3.15'\n"
 FAKE_UV = """#!{python}
@@ -181,6 +182,26 @@ def test_only_the_oldest_that_nothing_names_are_removed(tmp_path: Path) -> None:
     left = {path.name for path in releases.iterdir()}
     assert left == {"0.28.0-a", "0.31.0-d", "0.32.0-e", "not-a-release", ".lock"}
     assert remove_unused_releases(releases, 1, [f"{units}/*.service"], current="0.32.0-e") == []
+
+
+def test_caches_of_releases_that_are_gone_are_removed(tmp_path: Path) -> None:
+    there, gone, elsewhere = "0.32.0-aaaaaaaaaaaa", "0.31.0-bbbbbbbbbbbb", "0.30.0-cccccccccccc"
+    releases, caches, units = tmp_path / "releases", tmp_path / "caches", tmp_path / "units"
+    make_releases(releases, [there])
+    for path in [f"{name}/{id}" for name in ("kimi", "small") for id in (there, gone, elsewhere, "0.29.0-mine")]:
+        (caches / path / "triton").mkdir(parents=True)
+    (caches / ".options").mkdir()
+    for id in (there, gone):
+        (caches / ".options" / f"{id}.json").write_text("{}")
+    units.mkdir()
+    (units / "vllm-x.service").write_text(f"ExecStart=/srv/own/{elsewhere}/bin/vllm serve\n")
+    removed = remove_orphaned_caches(caches, releases, [f"{units}/*"])
+    assert removed == [caches / ".options" / f"{gone}.json", caches / "kimi" / gone, caches / "small" / gone]
+    left = {str(path.relative_to(caches)) for path in caches.glob("*/*")}
+    kept = {f"{name}/{id}" for name in ("kimi", "small") for id in (there, elsewhere, "0.29.0-mine")}
+    assert left == kept | {f".options/{there}.json"}
+    assert remove_orphaned_caches(caches, releases, [f"{units}/*"]) == []
+    assert remove_orphaned_caches(tmp_path / "nowhere", releases, []) == []
 
 
 @pytest.mark.parametrize(
