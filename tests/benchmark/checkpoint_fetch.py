@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=FILES)
     parser.add_argument("--skip-sparse", action="store_true")
     options = parser.parse_args()
+    only = [name for name in options.only if is_installed(name)]
     folder = paths.CACHE / "benchmark"
     try:
         make_repository(folder / "hub", options.files)
@@ -56,12 +57,20 @@ def main() -> None:
             [sys.executable, "-m", "tests.host.hub", "--root", str(folder / "hub"), "--listen", "127.0.0.1:18099"],
             "ready",
         )
-        compare(folder, options.only, options.rounds)
+        compare(folder, only, options.rounds)
         if not options.skip_sparse:
             rerun(folder)
     finally:
         HUB.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_installed(name: str) -> bool:
+    program = PROGRAMS.get(name)
+    if program is None or shutil.which(program):
+        return True
+    print(f"{name} is left out: {program} is not installed")
+    return False
 
 
 def make_repository(root: Path, files: int) -> None:
@@ -132,6 +141,9 @@ CONTENDERS: dict[str, Callable[[Path, Path], list[str] | Callable[[], None]]] = 
     "aria2c -j8": aria2c,
     "curl -Z": curl,
 }
+
+
+PROGRAMS = {"aria2c -j8": "aria2c", "curl -Z": "curl"}
 
 
 def compare(folder: Path, only: list[str], rounds: int) -> None:
