@@ -122,17 +122,15 @@ class FolderContent:
         self._descriptor = descriptor
         self._file = file
         self.start = start
+        self._offset = start
 
-    def pieces(self) -> Iterator[bytes]:
-        offset = self.start
-        while offset < self._file.size:
-            try:
-                piece = os.pread(self._descriptor, min(READ_BYTES, self._file.size - offset), offset)
-            except OSError as error:
-                raise Trouble(f"{self._file.path}: {error.strerror}") from None
-            if not piece:
-                return
-            offset += len(piece)
-            # What was copied is not needed in memory twice.
-            os.posix_fadvise(self._descriptor, 0, offset, os.POSIX_FADV_DONTNEED)
-            yield piece
+    def read_into(self, view: memoryview) -> int:
+        """Put the next bytes into ``view``; returns how many, 0 at the end."""
+        try:
+            count = os.preadv(self._descriptor, [view[: self._file.size - self._offset]], self._offset)
+        except OSError as error:
+            raise Trouble(f"{self._file.path}: {error.strerror}") from None
+        self._offset += count
+        # What was copied is not needed in memory twice.
+        os.posix_fadvise(self._descriptor, 0, self._offset, os.POSIX_FADV_DONTNEED)
+        return count

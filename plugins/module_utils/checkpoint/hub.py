@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 try:
-    import httpcore2
     import httpx2
     from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.errors import (
@@ -41,7 +41,7 @@ from .tree import SHA1, SHA256, TreeFile, tree_file
 PUBLIC_ENDPOINT = "https://huggingface.co"
 MOST_REDIRECTS = 10
 CONNECT_TIMEOUT_S = 10.0
-READ_BYTES = 1 << 20
+DIRECT_BYTES = 1 << 20  # from this size on a body comes straight from its socket
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)$")
 
 
@@ -353,42 +353,57 @@ class Content:
         length = response.headers.get("Content-Length", "")
         if length.isdigit() and int(length) != file.size - self.start:
             raise Trouble(f"{where} announces {length} bytes where {file.size - self.start} are left", restart=True)
+        self._left = file.size - self.start
+        self._pieces = response.iter_raw()
+        self._waiting = memoryview(next(self._pieces, b""))
+        self._socket = self._bare_socket(length)
 
-    def pieces(self) -> Iterator[bytes]:
-        """The bytes as they come, never more than the file has."""
-        left = self._file.size - self.start
-        for piece in self._read():
-            if len(piece) > left:
-                raise Trouble(
-                    f"{public_url(self.location)} sends more than the file's {self._file.size} bytes", restart=True
-                )
-            left -= len(piece)
-            yield piece
+    def read_into(self, view: memoryview) -> int:
+        """Put the next bytes into ``view``; returns how many, 0 at the end of the answer.
 
-    def _read(self) -> Iterator[bytes]:
-        """The body; a large one of known length straight from the connection.
+        Raises:
+            Trouble: for silence, a broken connection, and for more bytes than the file has.
+        """
+        if not self._waiting and self._socket:
+            return self._receive_into(self._socket, view[: self._left]) if self._left else 0
+        if not self._waiting:
+            self._waiting = memoryview(next(self._pieces, b""))
+        if len(self._waiting) > self._left:
+            raise Trouble(
+                f"{public_url(self.location)} sends more than the file's {self._file.size} bytes", restart=True
+            )
+        count = min(len(view), len(self._waiting))
+        view[:count] = self._waiting[:count]
+        self._waiting = self._waiting[count:]
+        self._left -= count
+        return count
+
+    def _bare_socket(self, length: str) -> socket.socket | None:
+        """The connection's socket, if nothing but the rest of a large body comes from it.
 
         The client hands a body over in pieces of 64 KiB, each copied several times: twice the processor time (docs/benchmarks/checkpoint_fetch.md).
-        Its first piece is all that came with the header; from there on the connection carries nothing but the rest of this body.
+        Its first piece is all that came with the header.
         """
-        pieces = self._response.iter_raw()
-        first = next(pieces, b"")
-        yield first
         headers = self._response.headers
-        left = int(headers.get("Content-Length", 0)) - len(first)
-        if left < READ_BYTES or "Transfer-Encoding" in headers or self._response.http_version != "HTTP/1.1":
-            yield from pieces
-            return
+        if not length.isdigit() or "Transfer-Encoding" in headers or self._response.http_version != "HTTP/1.1":
+            return None
+        if self._left - len(self._waiting) < DIRECT_BYTES:
+            return None
         stream = self._response.extensions["network_stream"]
+        bare: socket.socket = stream.get_extra_info("socket")
+        # TLS through a proxy that itself speaks TLS has a second layer above its socket.
+        if getattr(bare, "_sslobj", None) is not stream.get_extra_info("ssl_object"):
+            return None
+        bare.settimeout(self._timeout_s)
+        return bare
+
+    def _receive_into(self, bare: socket.socket, view: memoryview) -> int:
         try:
-            while left > 0:
-                piece = stream.read(min(READ_BYTES, left), timeout=self._timeout_s)
-                if not piece:
-                    return
-                left -= len(piece)
-                yield piece
-        except (httpcore2.TimeoutException, httpcore2.NetworkError) as error:
+            count = bare.recv_into(view)
+        except OSError as error:
             raise Trouble(f"{public_url(self.location)}: {type(error).__name__}") from None
+        self._left -= count
+        return count
 
 
 def _listed(item: dict[str, Any]) -> TreeFile:

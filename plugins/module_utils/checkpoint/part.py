@@ -83,20 +83,24 @@ class PartFile:
     def digest(self) -> str:
         return str(self._hasher.hexdigest())
 
-    def write(self, chunk: bytes) -> None:
-        """Append; a large chunk is split over the buffer.
+    def space(self) -> memoryview:
+        """Where the next bytes go; ``received`` then says how many came.
 
         Raises:
             VllmHostError: ``disk_full``.
         """
-        pending = memoryview(chunk)
-        while pending:
-            count = min(len(pending), len(self._view) - self._filled)
-            self._view[self._filled : self._filled + count] = pending[:count]
-            self._filled += count
-            pending = pending[count:]
-            if self._filled == len(self._view):
-                self._flush(whole_blocks=False)
+        if self._filled == len(self._view):
+            self._flush(whole_blocks=False)
+        return self._view[self._filled :]
+
+    def received(self, count: int) -> None:
+        """Take up what was put into ``space``; hashed now, while the processor still has it at hand.
+
+        Raises:
+            VllmHostError: ``disk_full``.
+        """
+        self._hasher.update(self._view[self._filled : self._filled + count])
+        self._filled += count
         if self._filled > BLOCK and time.monotonic() - self._flushed_at > LONGEST_IN_MEMORY_S:
             self._flush(whole_blocks=True)
 
@@ -148,13 +152,12 @@ class PartFile:
                 raise OSError(number, os.strerror(number), str(self.path))
 
     def _flush(self, whole_blocks: bool) -> None:
-        """Hash and write the buffer; with ``whole_blocks`` an incomplete last block stays in it."""
+        """Write the buffer; with ``whole_blocks`` an incomplete last block stays in it."""
         self._flushed_at = time.monotonic()
         count = self._filled // BLOCK * BLOCK if whole_blocks else self._filled
         done = 0
         while done < count:
             done += self._pwrite(self._view[done:count], self._written + done)
-        self._hasher.update(self._view[:count])
         self._written += count
         self._filled -= count
         if self._filled:

@@ -107,9 +107,9 @@ def _receive(
             # Asked for a range, given the whole file.
             tally.forget(part.offset)
             part.start_again()
-        for piece in content.pieces():
-            part.write(piece)
-            tally.received(len(piece))
+        while count := content.read_into(part.space()):
+            part.received(count)
+            tally.received(count)
             if hub.gate.stopped.is_set():
                 raise Stopped
         if part.offset != file.size:

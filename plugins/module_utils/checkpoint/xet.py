@@ -25,7 +25,6 @@ from .hub import PUBLIC_ENDPOINT, Content, Hub, Trouble
 from .retry import Gate, RetryPolicy
 from .tree import TreeFile
 
-READ_BYTES = 1 << 20
 END_TIMEOUT_S = 10.0
 CLIENT = [sys.executable, "-m", "gpuhost_vllm.checkpoint.xet_client"]
 # hf_xet keeps a log below HOME by default, in which signed URLs may stand.
@@ -154,20 +153,19 @@ class XetContent:
             self._process.stdin.write(json.dumps(order).encode())
             self._process.stdin.close()
         except BrokenPipeError:
-            pass  # it ended at once; ``pieces`` says so
+            pass  # it ended at once; ``read_into`` says so
 
-    def pieces(self) -> Iterator[bytes]:
-        """The bytes as they come; raises XetFailed for silence, a crash, and any other number of bytes than the file has."""
+    def read_into(self, view: memoryview) -> int:
+        """Put the next bytes into ``view``; returns how many, 0 at the file's end. Raises XetFailed for silence, a crash, and an early end."""
+        if not self._left:
+            return 0
         assert self._process.stdout
-        while self._left > 0:
-            self._await_bytes()
-            piece = os.read(self._process.stdout.fileno(), READ_BYTES)
-            if not piece:
-                raise XetFailed(self._how_it_ended())
-            if len(piece) > self._left:
-                raise XetFailed("hf_xet sent more bytes than the file has")
-            self._left -= len(piece)
-            yield piece
+        self._await_bytes()
+        count = os.readv(self._process.stdout.fileno(), [view[: self._left]])
+        if not count:
+            raise XetFailed(self._how_it_ended())
+        self._left -= count
+        return count
 
     def close(self) -> None:
         """End the client, whatever it does."""

@@ -1,4 +1,4 @@
-"""Every row of the fault table (docs/testing.md): what goes wrong on the way, and how the run must end."""
+"""Every row of the fault table (tests/host/hub/README.md): what goes wrong on the way, and how the run must end."""
 
 from __future__ import annotations
 

@@ -30,6 +30,17 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint_fetch.repository import Fetch
 
 
+def feed(part: PartFile, content: bytes) -> None:
+    """As a transfer does it."""
+    pending = memoryview(content)
+    while pending:
+        space = part.space()
+        count = min(len(space), len(pending))
+        space[:count] = pending[:count]
+        part.received(count)
+        pending = pending[count:]
+
+
 @pytest.mark.parametrize(
     "size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, BUFFER_BYTES - 1, BUFFER_BYTES, 2 * BUFFER_BYTES + 12345]
 )
@@ -40,7 +51,7 @@ def test_a_part_becomes_the_file(tmp_path: Path, size: int, direct: bool, monkey
     content = os.urandom(size)
     with PartFile(tmp_path / "part", size, hashlib.sha256()) as part:
         for start in range(0, size, 1_234_567):
-            part.write(content[start : start + 1_234_567])
+            feed(part, content[start : start + 1_234_567])
         part.complete()
         assert part.digest == hashlib.sha256(content).hexdigest()
         part.move_to(tmp_path / "file", 0o444)
@@ -58,10 +69,10 @@ def test_a_part_that_is_interrupted_anywhere(tmp_path: Path, cuts: list[int], si
     for cut in sorted(min(cut, size) for cut in cuts):
         with PartFile(path, size, hashlib.sha256()) as part:
             assert part.offset % BLOCK == 0
-            part.write(content[part.offset : max(cut, part.offset)])
+            feed(part, content[part.offset : max(cut, part.offset)])
         assert path.stat().st_size % BLOCK == 0
     with PartFile(path, size, hashlib.sha256()) as part:
-        part.write(content[part.offset :])
+        feed(part, content[part.offset :])
         part.complete()
         assert part.digest == hashlib.sha256(content).hexdigest()
     assert path.read_bytes() == content
@@ -94,12 +105,12 @@ def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path: Path, monkeypatch
         pytest.raises(VllmHostError, match="is full") as raised,
         PartFile(tmp_path / "part", len(content), hashlib.sha256()) as part,
     ):
-        part.write(content)
+        feed(part, content)
     assert raised.value.code == "disk_full"
     monkeypatch.undo()
     with PartFile(tmp_path / "part", len(content), hashlib.sha256()) as part:
         assert part.offset == BUFFER_BYTES
-        part.write(content[BUFFER_BYTES:])
+        feed(part, content[BUFFER_BYTES:])
         part.complete()
         assert part.digest == hashlib.sha256(content).hexdigest()
 

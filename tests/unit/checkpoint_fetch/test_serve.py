@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import httpx2
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils import checkpoint
 from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.retry import Gate
+from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.serve import StoreServer
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.hub_metadata import METADATA_RETRIES, MetadataHub
 from huggingface_hub import snapshot_download
@@ -191,3 +194,25 @@ def test_the_unit_in_the_docs(run: Fetch, serve: Any, files: dict[str, bytes], t
     endpoint = serve(*words, CREDENTIALS_DIRECTORY=str(Path(token_file).parent))
     result = run(endpoint=endpoint, token=TOKEN, store=str(tmp_path / "second"))
     assert contents(result.path) == files
+
+
+def test_over_tls(run: Fetch, files: dict[str, bytes], store: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    run()
+    certificate = str(tmp_path / "certificate.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", certificate, "-out", certificate]
+        + ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with StoreServer(store, "127.0.0.1", 0, "") as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        there = {"endpoint": f"https://127.0.0.1:{server.server_port}", "store": str(tmp_path / "second")}
+        with pytest.raises(VllmHostError, match="certificate"):
+            run(**there)
+        monkeypatch.setenv("SSL_CERT_FILE", certificate)
+        assert contents(run(**there).path) == files
+        server.shutdown()
