@@ -112,6 +112,52 @@ def test_a_server_that_ends_is_taken_back_at_once(deploy: Deploy, answers: Answe
     assert answers(8001)["gpus"] == "0,1"
 
 
+def test_a_release_that_cannot_start_is_taken_back(deploy: Deploy, answers: Answers, host: Any) -> None:
+    """Its parser answers, so the arguments pass the check; its server ends at once."""
+    host.check_output(
+        "mkdir -p /opt/vllm/releases/0.33.0-broken/bin && cd /opt/vllm/releases/0.33.0-broken/bin && cp ../../0.32.0-standin/bin/python . && "
+        "printf '#!/bin/sh\\necho RuntimeError: libcudart.so.13: cannot open shared object file: No such file or directory >&2; exit 1\\n' > vllm && "
+        "chmod 755 vllm"
+    )
+    before = _state(host)
+    run = deploy({**A, "serve_release": "/opt/vllm/releases/0.33.0-broken"})
+    assert not run.ok and "did not become healthy" in run.text and "put back and is healthy" in run.text
+    assert "The shared library libcudart.so.13 is not installed or not found" in run.text
+    assert _state(host) == before and answers(8001)["gpus"] == "0,1"
+
+
+def test_a_change_then_back_by_hand(deploy: Deploy, play: Callable[..., Run], answers: Answers) -> None:
+    assert answers(8001)["length"] is None
+    changed = {**A, "vllm_engine_args": {"max_model_len": 1024}}
+    foreseen = play("molecule/serve_instances/converge.yml", "--check", instances=[changed])
+    assert foreseen.ok and foreseen.changed > 0 and answers(8001)["length"] is None
+    assert deploy(changed).ok and answers(8001)["length"] == "1024"
+    unclear = play("playbooks/rollback.yml")
+    assert not unclear.ok and "say which one with -e rollback_instance=NAME" in unclear.text
+    run = play("playbooks/rollback.yml", rollback_instance="a")
+    assert run.ok and "healthy after" in run.text, run.text
+    assert answers(8001)["length"] is None
+
+
+def test_a_stranger_on_the_port_is_not_taken_for_the_service(host: Any, answers: Answers) -> None:
+    """It came while the service was down, and answers 200 to everything."""
+    host.check_output("systemctl stop vllm-a")
+    host.check_output(
+        "mkdir -p /srv/stranger/health && echo '{}' > /srv/stranger/health/index.html && systemd-run --quiet --unit=stranger "
+        "python3 -m http.server --directory /srv/stranger --bind 127.0.0.1 8001"
+    )
+    try:
+        host.check_output("timeout 20 sh -c 'until curl -fsSL http://127.0.0.1:8001/health; do sleep 0.2; done'")
+        since = host.check_output("date +@%s.%N")
+        assert host.run("systemctl start vllm-a").rc != 0
+        log = host.check_output(f"journalctl --quiet --output=cat --since={since} --unit=vllm-a")
+        assert "Another process listens on the API port" in log
+    finally:
+        host.run("systemctl stop stranger vllm-a; systemctl reset-failed")
+        host.check_output("systemctl start vllm-a")
+    assert answers(8001)["gpus"] == "0,1"
+
+
 def test_profiles(deploy: Deploy, host: Any) -> None:
     assert deploy({**A, "serve_environment_profile": "p2p_off"}).ok
     assert 'NCCL_P2P_DISABLE="1"' in host.file("/etc/vllm/a.env").content_string
@@ -133,3 +179,19 @@ def test_teardown_of_one(play: Callable[..., Run], answers: Answers, host: Any) 
         assert not host.file(path).exists, path
     assert host.file("/srv/checkpoints/tiny/config.json").exists
     assert play("playbooks/teardown.yml", teardown_instance="a").changed == 0
+
+
+def test_teardown_of_everything(deploy: Deploy, play: Callable[..., Run], host: Any) -> None:
+    both = play("playbooks/teardown.yml", teardown_instance="a", teardown_everything=True)
+    assert not both.ok and "give one of the two" in both.text
+    assert host.service("vllm-a").is_running and host.service("vllm-b").is_running
+    run = play("playbooks/teardown.yml", teardown_everything=True)
+    assert run.ok and run.changed > 0
+    left = "/opt/vllm /etc/vllm /var/lib/vllm /var/cache/vllm /etc/systemd/system/vllm-* /etc/systemd/system/*.wants/vllm-*"
+    assert host.run(f"ls -d {left} 2>/dev/null").stdout == ""
+    assert host.run("ps -u vllm").rc != 0, "no process of the service's user is left"
+    assert host.file("/srv/checkpoints/tiny/config.json").exists, "the collection did not put it there"
+    assert play("playbooks/teardown.yml", teardown_everything=True).changed == 0
+    # The host is as good as new.
+    again = deploy(A, B)
+    assert again.ok, again.text

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 from ..errors import VllmHostError
 from . import systemd
 from .log_triage import triage
+from .ports import listeners
 from .processes import record_processes
 from .systemd import UnitState
 
@@ -57,17 +58,26 @@ def is_healthy(url: str) -> bool:
         return False
 
 
+def is_strangers(url: str, unit: str) -> bool:
+    """Whether whoever listens where ``url`` points belongs to something else than ``unit``; False where that cannot be seen."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    owners = [listener.process for listener in listeners(parts.hostname or "", port)]
+    return bool(owners) and all(process is not None and process.unit not in (None, unit) for process in owners)
+
+
 def wait_until_ready(
     url: str,
     unit: Optional[str],
     timeout_s: float,
     healthy: Callable[[str], bool] = is_healthy,
+    strangers: Callable[[str, str], bool] = is_strangers,
     look: Callable[[str], UnitState] = systemd.unit_state,
     read_log: Callable[..., list[str]] = systemd.journal,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Ready:
-    """Wait for 200 from ``url``; with ``unit``, also for that unit to be the one that lives.
+    """Wait for 200 from ``url``; with ``unit``, also for that unit to be the one that lives and answers.
 
     Raises ``service_not_ready`` as soon as the unit failed, ended, or was restarted, or when ``timeout_s`` is over, with the cause from the
     log in ``details.cause`` and its last lines in ``details.log``.
@@ -76,7 +86,8 @@ def wait_until_ready(
     begun = clock()
     first = look(unit) if unit else None
     while True:
-        answers = healthy(address)
+        # A stranger on the port answers while the unit's own server is about to find it taken.
+        answers = healthy(address) and not (unit and strangers(address, unit))
         state = look(unit) if unit else None
         elapsed = clock() - begun
         if state is not None and first is not None and unit is not None:

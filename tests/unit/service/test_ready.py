@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +15,10 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.service.ready import 
     failure,
     health_url,
     is_healthy,
+    is_strangers,
     wait_until_ready,
 )
-from ansible_collections.gpuhost.vllm.plugins.module_utils.service.systemd import UnitState, parse_show
+from ansible_collections.gpuhost.vllm.plugins.module_utils.service.systemd import UnitState, parse_show, unit_of
 
 STARTING = UnitState("loaded", "activating", "start-post", "success", 100, 0, "first", "enabled")
 RUNNING = replace(STARTING, active="active", sub="running")
@@ -37,11 +39,15 @@ class World:
     def __init__(self, healthy_at: float, states: dict[float, UnitState]) -> None:
         self.now = 0.0
         self.healthy_at = healthy_at
+        self.strangers_until = 0.0
         self.states = states
         self.asked_logs: list[str] = []
 
     def healthy(self, _url: str) -> bool:
         return self.now >= self.healthy_at
+
+    def strangers(self, _url: str, _unit: str) -> bool:
+        return self.now < self.strangers_until
 
     def look(self, _unit: str) -> UnitState:
         return self.states[max(second for second in self.states if second <= self.now)]
@@ -61,7 +67,15 @@ class World:
 
     def wait(self, timeout_s: float = 600, unit: str | None = "vllm-x.service") -> Ready:
         return wait_until_ready(
-            "http://127.0.0.1:8000", unit, timeout_s, self.healthy, self.look, self.read_log, self.clock, self.sleep
+            "http://127.0.0.1:8000",
+            unit,
+            timeout_s,
+            self.healthy,
+            self.strangers,
+            self.look,
+            self.read_log,
+            self.clock,
+            self.sleep,
         )
 
 
@@ -102,6 +116,17 @@ def test_a_health_answer_of_a_stranger_does_not_hide_the_end() -> None:
     """The port may be someone else's: the unit has ended, but /health answers 200."""
     with pytest.raises(VllmHostError, match="will be restarted"):
         World(0, {0: replace(STARTING, sub="auto-restart", main_pid=0)}).wait()
+
+
+def test_a_health_answer_of_a_stranger_is_none() -> None:
+    """Its own server starts for ten seconds before it finds the port taken."""
+    world = World(0, {0: STARTING, 10: replace(STARTING, sub="auto-restart", main_pid=0)})
+    world.strangers_until = 1e9
+    with pytest.raises(VllmHostError, match="will be restarted"):
+        world.wait()
+    world = World(0, {0: STARTING})
+    world.strangers_until = 20
+    assert world.wait().seconds == 20
 
 
 def test_the_deadline_says_what_the_log_last_said() -> None:
@@ -173,6 +198,15 @@ def server() -> Iterator[tuple[http.server.HTTPServer, list[int]]]:
     yield instance, status
     instance.shutdown()
     instance.server_close()
+
+
+def test_who_listens(server: tuple[http.server.HTTPServer, list[int]]) -> None:
+    """This test's own server belongs to whatever unit the test runs in, and not to another."""
+    url = f"http://127.0.0.1:{server[0].server_port}/health"
+    own = unit_of(os.getpid())
+    assert is_strangers(url, "vllm-x.service") == (own is not None)
+    assert own is None or not is_strangers(url, own)
+    assert not is_strangers("http://127.0.0.1:9/health", "vllm-x.service"), "nobody listens"
 
 
 def test_real_answers(server: tuple[http.server.HTTPServer, list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
