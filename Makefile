@@ -44,11 +44,11 @@ parts: setup ## Test host images, wheelhouses, the CPU build of vLLM and the dem
 
 .PHONY: molecule
 molecule: parts ## Every molecule scenario; one of them: molecule test -s NAME
-	pytest tests/test_molecule.py
+	pytest -n 2 --dist loadgroup tests/test_molecule.py
 
 .PHONY: test
 test: lint sanity parts ## Everything; the last line is pytest's count
-	pytest -n 2 --dist loadgroup tests/test_molecule.py tests/unit
+	pytest -n 3 --dist loadgroup tests/test_molecule.py tests/unit
 
 .PHONY: docs
 docs: ## Write the tables of variables into the roles' READMEs

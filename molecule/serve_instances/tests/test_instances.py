@@ -14,10 +14,6 @@ A = {"vllm_instance": "a", "vllm_gpus": [0, 1], "vllm_port": 8001}
 B = {"vllm_instance": "b", "vllm_gpus": [2, 3], "vllm_port": 8002}
 
 
-# One host is enough for what is decided here; the other has a newer systemd, which only the reclaim's tests care for.
-testinfra_hosts = ["ansible://serve-instances-debian12"]
-
-
 def _state(host: Any) -> str:
     return host.check_output(
         "sh -c 'sha256sum /etc/vllm/* /etc/systemd/system/vllm-*; systemctl is-active vllm-a vllm-b || true'"
