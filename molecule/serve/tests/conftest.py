@@ -14,6 +14,8 @@ from tests.playbook import Run, run_playbook
 
 UNIT = "vllm-tiny.service"
 URL = "http://127.0.0.1:8001"
+# As in vars/served.yml.
+KEY = 'key of the $test "100%"'
 START_S = 600
 
 
@@ -60,7 +62,9 @@ class Service:
     def ask(self, prompt: str, max_tokens: int = 8) -> dict[str, Any]:
         body = json.dumps({"model": "demo/tiny-mla", "prompt": prompt, "temperature": 0, "max_tokens": max_tokens})
         answer = self.host.check_output(
-            f"curl -fsS -H 'Content-Type: application/json' -d %s {self.url}/v1/completions", body
+            f"curl -fsS -H 'Content-Type: application/json' -H %s -d %s {self.url}/v1/completions",
+            f"Authorization: Bearer {KEY}",
+            body,
         )
         found: dict[str, Any] = json.loads(answer)
         return found

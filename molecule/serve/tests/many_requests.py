@@ -21,10 +21,11 @@ async def ask(client, prompt, give_up_after=None):
     return answer.json()["choices"][0]["text"]
 
 
-async def main(url):
+async def main(url, key):
     random.seed(7)
     limits = httpx.Limits(max_connections=COUNT, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=300, trust_env=False) as client:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=300, trust_env=False) as client:
         alone = {prompt: await ask(client, prompt) for prompt in PROMPTS}
         plan = [
             (random.choice(PROMPTS), random.uniform(0.01, 2) if random.random() < 1 / 3 else None) for _ in range(COUNT)
@@ -42,4 +43,4 @@ async def main(url):
     return 1 if errors or wrong else 0
 
 
-sys.exit(asyncio.run(main(sys.argv[1])))
+sys.exit(asyncio.run(main(*sys.argv[1:])))

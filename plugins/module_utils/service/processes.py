@@ -116,8 +116,8 @@ def leftovers(unit: str, user: str, records: Path = RECORDS) -> list[Process]:
 
 
 def record_processes(unit: str, records: Path = RECORDS) -> None:
-    """Remember the processes of a healthy start, for :func:`leftovers` of the next one."""
-    found = [find_process(pid) for pid in processes_of(unit)]
+    """Remember the processes of a healthy start, for :func:`leftovers` of the next one. Who asks, as ExecStartPost, is none of them."""
+    found = [find_process(pid) for pid in processes_of(unit) if pid != os.getpid()]
     record = records / f"{unit}.json"
     records.mkdir(mode=0o755, parents=True, exist_ok=True)
     aside = record.with_suffix(".new")
