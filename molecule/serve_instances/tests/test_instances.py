@@ -67,6 +67,31 @@ def test_an_overlap_is_refused(deploy: Deploy, answers: Answers, host: Any, othe
     assert not host.file("/etc/systemd/system/vllm-c.service").exists
 
 
+@pytest.mark.parametrize("version, refused", [("12.8", True), ("13.0", False)])
+def test_a_cuda_compiler_that_does_not_know_these_gpus(
+    play: Callable[..., Run], answers: Answers, host: Any, version: str, refused: bool
+) -> None:
+    before = answers(8001)
+    folder = f"/srv/cuda-{version}"
+    host.check_output(
+        f"mkdir -p {folder}/bin && printf '#!/bin/sh\\necho Cuda compilation tools, release {version}, V{version}.93\\n' > {folder}/bin/nvcc && "
+        f"chmod 755 {folder}/bin/nvcc"
+    )
+    gpus = [{"index": 0, "name": "a Blackwell", "compute_capability": "12.0"}]
+    run = play(
+        "molecule/serve_instances/converge.yml",
+        "--check",
+        instances=[A],
+        serve_found_gpus=gpus,
+        serve_cuda_home=folder,
+    )
+    assert run.ok != refused, run.text
+    assert (
+        f"{folder}/bin/nvcc is of CUDA {version}, but GPUs of compute capability 12 need at least 12.9" in run.text
+    ) == refused
+    assert answers(8001) == before
+
+
 def test_moving_to_other_gpus(deploy: Deploy, answers: Answers) -> None:
     untouched = answers(8002)
     assert deploy({**A, "vllm_gpus": [4, 5]}).ok
