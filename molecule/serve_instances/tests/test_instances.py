@@ -147,6 +147,20 @@ def test_a_release_that_cannot_start_is_taken_back(deploy: Deploy, answers: Answ
     assert _state(host) == before and answers(8001)["gpus"] == "0,1"
 
 
+def test_a_full_disk_under_the_configuration(deploy: Deploy, answers: Answers, host: Any) -> None:
+    before = answers(8001)
+    host.check_output(
+        "cp -a /etc/vllm /root/kept && mount -t tmpfs -o size=32k full /etc/vllm && cp -a /root/kept/. /etc/vllm && rm -r /root/kept"
+    )
+    try:
+        host.run("head -c 64k /dev/zero > /etc/vllm/rest")
+        run = deploy({**A, "vllm_engine_args": {"max_model_len": 1024}})
+    finally:
+        host.check_output("umount /etc/vllm")
+    assert not run.ok and "cannot be written (No space left on device): make room there" in run.text
+    assert answers(8001) == before
+
+
 def test_a_change_then_back_by_hand(deploy: Deploy, play: Callable[..., Run], answers: Answers) -> None:
     assert answers(8001)["length"] is None
     changed = {**A, "vllm_engine_args": {"max_model_len": 1024}}

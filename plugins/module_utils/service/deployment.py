@@ -10,6 +10,7 @@ second what ``playbooks/rollback.yml`` goes back to. The unit names release and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -149,13 +150,21 @@ def apply(deployment: Deployment, places: Places, service: Service, replaces: Se
     # What was deployed before but is not in the store (by hand, or a store that was lost) is worth going back to as well.
     fallback = _saved_files(places.saved(deployment.instance, "current")) or _live_files(live)
     others = [unit_name(name) for name in replaces if service.is_running(unit_name(name))]
+    # All that needs room on the disk is written before anything is stopped or changed.
+    record = _write_record(deployment, places)
+    try:
+        staged = _write_aside(live, deployment.files)
+    except VllmHostError:
+        _forget(record)
+        raise
     try:
         for other in others:
             service.stop(other)
-        _install(live, {name: deployment.files[name] for name in live})
+        _put_in_place(staged)
         service.reload()
         seconds = service.start(unit)
     except VllmHostError as error:
+        _forget(record)
         restored = _go_back(deployment.instance, fallback, places, service)
         for other in others:
             _start_again(other, service, restored)
@@ -168,7 +177,7 @@ def apply(deployment: Deployment, places: Places, service: Service, replaces: Se
             restored=restored,
         ) from error
     service.enable(unit)
-    _promote(deployment, places)
+    _promote(record, deployment.instance, places)
     for name in replaces:
         remove(name, places, service)
     return seconds
@@ -256,15 +265,15 @@ def _go_back(instance: str, fallback: dict[str, Content], places: Places, servic
             "healthy": False,
             "message": "There was no earlier deployment to go back to: the unit was removed again.",
         }
-    _install(live, fallback)
-    service.reload()
     try:
+        _put_in_place(_write_aside(live, fallback))
+        service.reload()
         seconds = service.start(unit)
     except VllmHostError as error:
         return {
             "deployment": "last good",
             "healthy": False,
-            "message": f"The last good deployment was put back, but does not start either: {error.message}",
+            "message": f"The last good deployment does not start either: {error.message}",
         }
     return {
         "deployment": "last good",
@@ -284,31 +293,69 @@ def _start_again(unit: str, service: Service, restored: dict[str, Any]) -> None:
         restored["message"] += f" {unit}, which was to be replaced, runs again."
 
 
-def _promote(deployment: Deployment, places: Places) -> None:
-    """Keep a healthy deployment as ``current``; what was current becomes ``previous`` unless it is the same."""
-    current = places.saved(deployment.instance, "current")
-    previous = places.saved(deployment.instance, "previous")
-    current.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=current.parent))
-    _install({name: aside / name for name in deployment.files}, deployment.files)
+def _write_record(deployment: Deployment, places: Places) -> Path:
+    """A new folder of the store with a deployment that is not known to be good yet; see :func:`_promote`."""
+    store = places.deployments / deployment.instance
+    aside: Optional[Path] = None
+    try:
+        store.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".new-", dir=store))
+        _put_in_place(_write_aside({name: aside / name for name in deployment.files}, deployment.files))
+    except (OSError, VllmHostError) as error:
+        if aside:
+            _forget(aside)
+        raise error if isinstance(error, VllmHostError) else _not_written(store, error) from error
+    return aside
+
+
+def _forget(record: Path) -> None:
+    """Remove a folder of the store, and the store of an instance that has no other."""
+    shutil.rmtree(record, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        record.parent.rmdir()
+
+
+def _promote(record: Path, instance: str, places: Places) -> None:
+    """Make a healthy deployment the ``current`` one; what was current becomes ``previous`` unless it is the same."""
+    current, previous = places.saved(instance, "current"), places.saved(instance, "previous")
     if current.exists():
-        if _saved_files(current) != _saved_files(aside):
+        if _saved_files(current) != _saved_files(record):
             shutil.rmtree(previous, ignore_errors=True)
             current.replace(previous)
         else:
             shutil.rmtree(current)
-    aside.replace(current)
+    record.replace(current)
 
 
-def _install(paths: Mapping[str, Path], contents: Mapping[str, Content]) -> None:
-    for name, path in paths.items():
-        content = contents[name]
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "w") as stream:
-            os.fchmod(stream.fileno(), content.mode)
-            stream.write(content.text)
-        Path(aside).replace(path)
+def _put_in_place(staged: Mapping[Path, Path]) -> None:
+    for path, aside in staged.items():
+        aside.replace(path)
+
+
+def _write_aside(paths: Mapping[str, Path], contents: Mapping[str, Content]) -> dict[Path, Path]:
+    """Write each file beside its place, all or none; raises ``files_not_written``."""
+    staged: dict[Path, Path] = {}
+    try:
+        for name, path in paths.items():
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            staged[path] = Path(aside)
+            with os.fdopen(descriptor, "w") as stream:
+                os.fchmod(stream.fileno(), contents[name].mode)
+                stream.write(contents[name].text)
+    except OSError as error:
+        for one in staged.values():
+            one.unlink(missing_ok=True)
+        raise _not_written(path, error) from error
+    return staged
+
+
+def _not_written(path: Path, error: OSError) -> VllmHostError:
+    return VllmHostError(
+        "files_not_written",
+        f"{path} cannot be written ({error.strerror}): make room there, or see to its owner and mode. Nothing was changed.",
+        path=str(path),
+    )
 
 
 def _live_files(live: Mapping[str, Path]) -> dict[str, Content]:
@@ -337,5 +384,5 @@ def _shown(found: str, other: str, secret: bool) -> str:
 def _read(path: Path) -> Optional[str]:
     try:
         return path.read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None

@@ -111,7 +111,7 @@ def test_the_first_deploy_fails_and_leaves_nothing(
     assert raised.value.details["cause"] == {"id": "x"}
     assert raised.value.details["restored"]["deployment"] is None
     assert look() == {} and systemd.enabled == systemd.running == set()
-    assert records(places) == {}
+    assert records(places) == {} and not exists("tiny", places)
 
 
 def test_a_failed_deploy_goes_back(places: Places, systemd: FakeSystemd, look: Callable[[], dict[str, str]]) -> None:
@@ -123,6 +123,23 @@ def test_a_failed_deploy_goes_back(places: Places, systemd: FakeSystemd, look: C
     # The broken one is stopped before its files are replaced: systemd would be restarting it meanwhile.
     assert systemd.log[-3:] == ["stop vllm-tiny.service", "reload", "start vllm-tiny.service"]
     assert not difference(ONE, places, running=True).restart
+
+
+@pytest.mark.parametrize("where", ["configuration", "units", "deployments"])
+def test_what_cannot_be_written_stops_nothing(
+    places: Places, systemd: FakeSystemd, look: Callable[[], dict[str, str]], where: str
+) -> None:
+    apply(ONE, places, systemd)
+    log = list(systemd.log)
+    blocked = getattr(places, where) / "in-the-way"
+    blocked.write_text("a file where a folder is wanted")
+    with pytest.raises(VllmHostError, match="cannot be written.*Nothing was changed") as raised:
+        apply(TWO, replace(places, **{where: blocked}), systemd)
+    assert raised.value.code == "files_not_written"
+    blocked.unlink()
+    assert look() == FILES_OF_ONE and systemd.log == log
+    assert [path.name for path in (places.deployments / "tiny").iterdir()] == ["current"]
+    assert not [path for folder in (places.units, places.configuration) for path in folder.glob(".*")]
 
 
 def test_what_was_installed_by_hand_is_worth_going_back_to(
