@@ -104,7 +104,7 @@ class StoreHandler(BaseHTTPRequestHandler):
         raise Refused(404)
 
     def _info(self, found: re.Match[str]) -> None:
-        _, manifest = self._snapshot(found)
+        manifest = self._snapshot(found)[1]
         self._reply_json({"id": manifest.repo_id, "sha": manifest.commit, "siblings": []})
 
     def _tree(self, found: re.Match[str]) -> None:
@@ -194,9 +194,9 @@ def main() -> int:
     parser.add_argument("--listen", default="127.0.0.1:8190", metavar="ADDRESS:PORT", help="(%(default)s)")
     parser.add_argument("--token-file", default=credential, help="or the credential 'token' of a systemd unit")
     options = parser.parse_args()
-    address, _, port = options.listen.rpartition(":")
+    address, colon, port = options.listen.rpartition(":")
     try:
-        if not port.isdigit():
+        if not (colon and port.isdigit()):
             raise VllmHostError("store_address_invalid", f"--listen {options.listen}: give ADDRESS:PORT.")
         server = StoreServer(Path(options.store), address, int(port), read_token(options.token_file))
     except VllmHostError as error:

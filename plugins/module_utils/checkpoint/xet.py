@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Optional, Union
+from typing import IO, Any, Optional, Union, cast
 
 from ..errors import VllmHostError
 from .hub import PUBLIC_ENDPOINT, Content, Hub, Trouble
@@ -147,11 +147,14 @@ class XetContent:
             env={**os.environ, **CLIENT_ENVIRONMENT},
             bufsize=0,
         )
-        assert self._process.stdin
+        # Popen's types do not know which pipes were asked for.
+        stdin, self._stdout, self._stderr = (
+            cast(IO[bytes], pipe) for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)
+        )
         try:
             # By pipe: the order holds the token, which arguments and environment would show.
-            self._process.stdin.write(json.dumps(order).encode())
-            self._process.stdin.close()
+            stdin.write(json.dumps(order).encode())
+            stdin.close()
         except BrokenPipeError:
             pass  # it ended at once; ``read_into`` says so
 
@@ -159,9 +162,8 @@ class XetContent:
         """Put the next bytes into ``view``; returns how many, 0 at the file's end. Raises XetFailed for silence, a crash, and an early end."""
         if not self._left:
             return 0
-        assert self._process.stdout
         self._await_bytes()
-        count = os.readv(self._process.stdout.fileno(), [view[: self._left]])
+        count = os.readv(self._stdout.fileno(), [view[: self._left]])
         if not count:
             raise XetFailed(self._how_it_ended())
         self._left -= count
@@ -171,14 +173,12 @@ class XetContent:
         """End the client, whatever it does."""
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe:
-                pipe.close()
+        self._stdout.close()
+        self._stderr.close()
 
     def _await_bytes(self) -> None:
-        assert self._process.stdout
         end = time.monotonic() + self._silence_s
-        while not select.select([self._process.stdout], [], [], min(1.0, self._silence_s))[0]:
+        while not select.select([self._stdout], [], [], min(1.0, self._silence_s))[0]:
             if self._gate.stopped.is_set():
                 raise XetFailed("the run was stopped")
             if time.monotonic() >= end:
@@ -190,7 +190,6 @@ class XetContent:
             status = self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "hf_xet closed its stream early"
-        assert self._process.stderr
-        kind = self._process.stderr.read(80).decode("ascii", "replace").strip()
+        kind = self._stderr.read(80).decode("ascii", "replace").strip()
         named = f" ({kind})" if kind.isidentifier() else ""
         return f"hf_xet was killed by signal {-status}" if status < 0 else f"hf_xet ended with status {status}{named}"

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from typing import Any
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # For each of up to `workers` clients; by default hf_xet takes gigabytes. And nothing is reported to anybody.
@@ -40,11 +41,10 @@ def main() -> int:
     return 0
 
 
-def send(order: dict[str, object], stream: int) -> None:
+def send(order: dict[str, Any], stream: int) -> None:
     from hf_xet import XetConfig, XetFileInfo, XetSession
 
     headers = order["headers"]
-    assert isinstance(headers, dict)
     group = XetSession(XetConfig().with_config(SETTINGS)).new_download_stream_group(
         token_refresh_url=order["token_url"],
         token_refresh_headers=headers,
