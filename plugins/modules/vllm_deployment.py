@@ -14,6 +14,7 @@ description:
     C(/etc/vllm/<instance>.env).
   - With O(state=present) the three are put in place and the unit is started anew if any of them differs or it is not running. If it does not
     become healthy, the last good ones are put back and started, and the module fails with the cause.
+  - Where only time-outs of the start differ, they hold from the next start on and the service is left running.
   - With O(state=previous) the healthy deployment before the current one is deployed in the same way.
   - With O(state=absent) the unit is stopped and all of it removed; checkpoints, releases and caches stay.
 author:
@@ -108,6 +109,7 @@ from ..module_utils.service.deployment import (
     Deployment,
     Places,
     apply,
+    apply_to_next_start,
     difference,
     exists,
     remove,
@@ -127,10 +129,12 @@ def _present(options: dict[str, Any], places: Places, service: SystemdService, c
     if found.restart and not check_mode:
         seconds = apply(deployment, places, service, outdated)
     elif not check_mode:
+        if found.changed:
+            apply_to_next_start(deployment, places, service)
         for name in outdated:
             remove(name, places, service)
     return {
-        "changed": found.restart or bool(outdated),
+        "changed": found.changed or bool(outdated),
         "restarted": found.restart,
         "seconds": seconds,
         "record": options["record"],

@@ -147,6 +147,17 @@ def test_a_release_that_cannot_start_is_taken_back(deploy: Deploy, answers: Answ
     assert _state(host) == before and answers(8001)["gpus"] == "0,1"
 
 
+def test_other_time_outs_restart_nothing(deploy: Deploy, answers: Answers, host: Any) -> None:
+    """The plan corrects its forecast of the load after each start."""
+    before = answers(8001)
+    run = deploy({**A, "serve_start_timeout_s": 70})
+    assert run.ok and run.changed == 1, run.text
+    assert answers(8001) == before
+    assert host.check_output("systemctl show --value --property=TimeoutStartUSec vllm-a") == "2min 30s"
+    assert 'VLLM_ENGINE_READY_TIMEOUT_S="70"' in host.file("/etc/vllm/a.env").content_string
+    assert deploy({**A, "serve_start_timeout_s": 70}).changed == 0
+
+
 def test_a_full_disk_under_the_configuration(deploy: Deploy, answers: Answers, host: Any) -> None:
     before = answers(8001)
     host.check_output(

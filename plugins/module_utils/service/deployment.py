@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,23 +22,20 @@ from typing import Any, Optional, Protocol
 
 from ..errors import VllmHostError
 from .environment_file import parse_environment_file
+from .staged_files import Content, not_written, put_in_place, write_aside
 
 DEPLOYMENTS = Path("/var/lib/vllm/deployments")
 CONFIGURATION = Path("/etc/vllm")
 UNITS = Path("/etc/systemd/system")
 
+# What only the next start reads: the plan corrects its forecast after a start, and that is no reason for another one.
+_TIME_OUTS = re.compile(
+    r"^(?:TimeoutStartSec|StartLimitIntervalSec|VLLM_ENGINE_READY_TIMEOUT_S)=.*$|(?<= )--timeout=\S+", re.MULTILINE
+)
+
 
 def unit_name(instance: str) -> str:
     return f"vllm-{instance}.service"
-
-
-@dataclass(frozen=True)
-class Content:
-    """Text and mode of a file; ``secret`` keeps its text out of diffs. Owner is root."""
-
-    text: str
-    mode: int = 0o644
-    secret: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,29 +110,35 @@ class Service(Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """What would change: ``before`` and ``after`` as texts for a diff, secrets hidden; ``restart``: the service must be started anew."""
+    """What would change: ``before`` and ``after`` as texts for a diff, secrets hidden.
+
+    Args:
+        changed: something is to be done. restart: the service must be started anew; False when only time-outs of the start differ.
+    """
 
     before: str
     after: str
+    changed: bool
     restart: bool
 
 
 def difference(deployment: Deployment, places: Places, running: bool) -> Difference:
-    """Compare with what is on the host. Nothing is to be done exactly when ``restart`` is false."""
+    """Compare with what is on the host."""
     before: list[str] = []
     after: list[str] = []
-    same = True
+    same = alike = True
     for name, path in places.live(deployment.instance).items():
         wanted = deployment.files[name]
         found = _read(path)
         same = same and found == wanted.text
+        alike = alike and _TIME_OUTS.sub("", found or "") == _TIME_OUTS.sub("", wanted.text)
         if found is not None:
             before.append(f"--- {path}\n{_shown(found, wanted.text, wanted.secret)}")
         after.append(f"--- {path}\n{_shown(wanted.text, found or '', wanted.secret)}")
     if not running:
         before.append("the service is not running\n")
         after.append("the service is running\n")
-    return Difference("".join(before), "".join(after), not (same and running))
+    return Difference("".join(before), "".join(after), not (same and running), not (alike and running))
 
 
 def apply(deployment: Deployment, places: Places, service: Service, replaces: Sequence[str] = ()) -> float:
@@ -153,14 +156,14 @@ def apply(deployment: Deployment, places: Places, service: Service, replaces: Se
     # All that needs room on the disk is written before anything is stopped or changed.
     record = _write_record(deployment, places)
     try:
-        staged = _write_aside(live, deployment.files)
+        staged = write_aside(live, deployment.files)
     except VllmHostError:
         _forget(record)
         raise
     try:
         for other in others:
             service.stop(other)
-        _put_in_place(staged)
+        put_in_place(staged)
         service.reload()
         seconds = service.start(unit)
     except VllmHostError as error:
@@ -181,6 +184,15 @@ def apply(deployment: Deployment, places: Places, service: Service, replaces: Se
     for name in replaces:
         remove(name, places, service)
     return seconds
+
+
+def apply_to_next_start(deployment: Deployment, places: Places, service: Service) -> None:
+    """Put the files in place for the next start and leave the service running: for a difference without ``restart``."""
+    current = places.saved(deployment.instance, "current")
+    live = write_aside(places.live(deployment.instance), deployment.files)
+    saved = write_aside({name: current / name for name in deployment.files}, deployment.files)
+    put_in_place({**live, **saved})
+    service.reload()
 
 
 def roll_back(instance: str, places: Places, service: Service, dry: bool = False) -> dict[str, Any]:
@@ -266,7 +278,7 @@ def _go_back(instance: str, fallback: dict[str, Content], places: Places, servic
             "message": "There was no earlier deployment to go back to: the unit was removed again.",
         }
     try:
-        _put_in_place(_write_aside(live, fallback))
+        put_in_place(write_aside(live, fallback))
         service.reload()
         seconds = service.start(unit)
     except VllmHostError as error:
@@ -300,11 +312,11 @@ def _write_record(deployment: Deployment, places: Places) -> Path:
     try:
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=store))
-        _put_in_place(_write_aside({name: aside / name for name in deployment.files}, deployment.files))
+        put_in_place(write_aside({name: aside / name for name in deployment.files}, deployment.files))
     except (OSError, VllmHostError) as error:
         if aside:
             _forget(aside)
-        raise error if isinstance(error, VllmHostError) else _not_written(store, error) from error
+        raise error if isinstance(error, VllmHostError) else not_written(store, error) from error
     return aside
 
 
@@ -325,37 +337,6 @@ def _promote(record: Path, instance: str, places: Places) -> None:
         else:
             shutil.rmtree(current)
     record.replace(current)
-
-
-def _put_in_place(staged: Mapping[Path, Path]) -> None:
-    for path, aside in staged.items():
-        aside.replace(path)
-
-
-def _write_aside(paths: Mapping[str, Path], contents: Mapping[str, Content]) -> dict[Path, Path]:
-    """Write each file beside its place, all or none; raises ``files_not_written``."""
-    staged: dict[Path, Path] = {}
-    try:
-        for name, path in paths.items():
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            staged[path] = Path(aside)
-            with os.fdopen(descriptor, "w") as stream:
-                os.fchmod(stream.fileno(), contents[name].mode)
-                stream.write(contents[name].text)
-    except OSError as error:
-        for one in staged.values():
-            one.unlink(missing_ok=True)
-        raise _not_written(path, error) from error
-    return staged
-
-
-def _not_written(path: Path, error: OSError) -> VllmHostError:
-    return VllmHostError(
-        "files_not_written",
-        f"{path} cannot be written ({error.strerror}): make room there, or see to its owner and mode. Nothing was changed.",
-        path=str(path),
-    )
 
 
 def _live_files(live: Mapping[str, Path]) -> dict[str, Content]:

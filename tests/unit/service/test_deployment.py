@@ -14,6 +14,7 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.service.deployment im
     Deployment,
     Places,
     apply,
+    apply_to_next_start,
     difference,
     exists,
     gpu_conflicts,
@@ -123,6 +124,24 @@ def test_a_failed_deploy_goes_back(places: Places, systemd: FakeSystemd, look: C
     # The broken one is stopped before its files are replaced: systemd would be restarting it meanwhile.
     assert systemd.log[-3:] == ["stop vllm-tiny.service", "reload", "start vllm-tiny.service"]
     assert not difference(ONE, places, running=True).restart
+
+
+def test_other_time_outs_wait_for_the_next_start(places: Places, systemd: FakeSystemd) -> None:
+    unit = "ExecStartPost=+python -m ready --url=http://x --timeout={0}\nTimeoutStartSec={0}\nRestart=always\n"
+    environment = 'VLLM_ENGINE_READY_TIMEOUT_S="{}"\n'
+    old, new = (replace(ONE, unit=unit.format(time), environment=environment.format(time)) for time in (900, 1800))
+    apply(TWO, places, systemd)
+    apply(old, places, systemd)
+    log = list(systemd.log)
+    found = difference(new, places, running=True)
+    assert found.changed and not found.restart and "1800" in found.after
+    apply_to_next_start(new, places, systemd)
+    assert systemd.log == [*log, "reload"]
+    assert not difference(new, places, running=True).changed
+    assert (places.deployments / "tiny/current/unit").read_text() == new.unit
+    assert (places.deployments / "tiny/previous/unit").read_text() == TWO.unit, "what a rollback goes to stays"
+    assert difference(replace(new, unit=new.unit.replace("always", "no")), places, running=True).restart
+    assert difference(new, places, running=False).restart
 
 
 @pytest.mark.parametrize("where", ["configuration", "units", "deployments"])
