@@ -57,7 +57,7 @@ docs: ## Write the tables of variables into the roles' READMEs
 .PHONY: changelog
 changelog: ## Write CHANGELOG.md from the fragments
 	antsibull-changelog lint
-	antsibull-changelog release --reload-plugins --update-existing
+	antsibull-changelog release --reload-plugins --update-existing --refresh
 
 .PHONY: demo
 demo: parts ## A test host on this machine becomes a running, verified vLLM service
