@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 
-import httpx
+import httpx2
 
 MODEL = "demo/tiny-mla"
 COUNT = 500
@@ -23,9 +23,9 @@ async def ask(client, prompt, give_up_after=None):
 
 async def main(url, key):
     random.seed(7)
-    limits = httpx.Limits(max_connections=COUNT, max_keepalive_connections=0)
+    limits = httpx2.Limits(max_connections=COUNT, max_keepalive_connections=0)
     headers = {"Authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=300, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=300, trust_env=False) as client:
         alone = {prompt: await ask(client, prompt) for prompt in PROMPTS}
         plan = [
             (random.choice(PROMPTS), random.uniform(0.01, 2) if random.random() < 1 / 3 else None) for _ in range(COUNT)
