@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import VllmHostError
+from .memory.releases import parse_version
 
 # Hardware for which a recipe may differ: part of the product's name and the number of GPUs.
 HARDWARE = {
@@ -30,6 +31,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "unchecked": (list,),
 }
 _REQUIRED = ("name", "repository", "minimum_vllm_version", "trust_remote_code", "sources", "unchecked")
+_RELEASE = r"\d{1,9}(\.\d{1,9})+"
 _OVERRIDES = ("repository", "revision", "minimum_vllm_version", "engine_args", "env")
 
 
@@ -55,7 +57,7 @@ def check_recipe(recipe: Any, where: str) -> dict[str, Any]:
             raise _bad(where, key, f"should be a {_FIELDS[key][0].__name__}")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", recipe["repository"]):
         raise _bad(where, "repository", "should be organization/name")
-    if not re.fullmatch(r"\d+(\.\d+)+", recipe["minimum_vllm_version"]):
+    if not re.fullmatch(_RELEASE, recipe["minimum_vllm_version"]):
         raise _bad(where, "minimum_vllm_version", 'should be a release such as "0.20.0", in quotes')
     if recipe["trust_remote_code"] and not recipe.get("why_remote_code"):
         raise _bad(where, "why_remote_code", "is missing: say what the repository's code is needed for")
@@ -111,22 +113,21 @@ def require_release(recipe: Mapping[str, Any], version: str) -> None:
     """Nothing if ``version`` is new enough for ``recipe``.
 
     Raises:
-        VllmHostError: ``vllm_too_old``.
+        VllmHostError: ``vllm_too_old``; ``bad_value`` when ``version`` is no release, ``bad_recipe`` when the recipe's is none.
     """
-    minimum = str(recipe.get("minimum_vllm_version") or "0")
-    if _release(version) < _release(minimum):
+    minimum = str(recipe.get("minimum_vllm_version") or "0.0")
+    name = str(recipe.get("name") or "of this model")
+    if not re.fullmatch(_RELEASE, minimum):
+        raise _bad(f"the recipe {name}", "minimum_vllm_version", 'should be a release such as "0.20.0", in quotes')
+    if parse_version(version) < parse_version(minimum):
         raise VllmHostError(
             "vllm_too_old",
-            f"The recipe {recipe['name']} wants vLLM {minimum} or newer, and vllm_version is {version}."
+            f"The recipe {name} wants vLLM {minimum} or newer, and vllm_version is {version}."
             f" Set vllm_version: {minimum} or newer, or plan_recipe: {{}} to go without the recipe.",
-            recipe=recipe["name"],
+            recipe=name,
             minimum=minimum,
             version=version,
         )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
 def _bad(where: str, key: str, what: str) -> VllmHostError:

@@ -351,7 +351,7 @@ class Content:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise Trouble(f"{where} sends the file encoded, although it was asked not to")
         length = response.headers.get("Content-Length", "")
-        if length.isdigit() and int(length) != file.size - self.start:
+        if length.isdecimal() and int(length) != file.size - self.start:
             raise Trouble(f"{where} announces {length} bytes where {file.size - self.start} are left", restart=True)
         self._left = file.size - self.start
         self._pieces = response.iter_raw()
@@ -385,7 +385,7 @@ class Content:
         Its first piece is all that came with the header.
         """
         headers = self._response.headers
-        if not length.isdigit() or "Transfer-Encoding" in headers or self._response.http_version != "HTTP/1.1":
+        if not length.isdecimal() or "Transfer-Encoding" in headers or self._response.http_version != "HTTP/1.1":
             return None
         if self._left - len(self._waiting) < DIRECT_BYTES:
             return None

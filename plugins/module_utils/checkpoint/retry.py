@@ -37,7 +37,7 @@ class RetryPolicy:
 def wait_as_told(headers: Mapping[str, str]) -> float | None:
     """Seconds that an answer asks us to wait: Retry-After (seconds or a date), else a rate limit that is used up."""
     told = headers.get("Retry-After", "").strip()
-    if told.isdigit():
+    if told.isdecimal():
         return float(told)
     if told:
         try:

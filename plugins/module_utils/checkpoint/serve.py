@@ -196,7 +196,7 @@ def main() -> int:
     options = parser.parse_args()
     address, colon, port = options.listen.rpartition(":")
     try:
-        if not (colon and port.isdigit()):
+        if not (colon and port.isdecimal()):
             raise VllmHostError("store_address_invalid", f"--listen {options.listen}: give ADDRESS:PORT.")
         server = StoreServer(Path(options.store), address, int(port), read_token(options.token_file))
     except VllmHostError as error:

@@ -18,6 +18,7 @@ from ..errors import VllmHostError
 from .checkpoint_metadata import CheckpointMetadata
 from .config_tensors import tensors_from_config
 from .engine import Gpu
+from .engine_args import EngineArgs, means_longest
 from .kv_cache import KvCapacity, KvPlan, plan_kv_cache
 from .layers import pipeline_split
 from .measured import Measurement
@@ -59,7 +60,8 @@ class BudgetRequest:
 
     def with_engine_args(self, **changes: Any) -> BudgetRequest:
         """The same deployment with other engine arguments."""
-        return replace(self, engine_args={**self.engine_args, **changes})
+        known = {str(name).replace("-", "_"): value for name, value in self.engine_args.items()}
+        return replace(self, engine_args={**known, **changes})
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class Budget:
     @property
     def fits(self) -> bool:
         """Would vLLM start with exactly these options?"""
-        asked = str(self.request.engine_args.get("max_model_len", "")).strip().lower()
-        return self.max_model_len_fit > 0 if asked in ("-1", "auto") else self.capacity.fits
+        longest = means_longest(EngineArgs(self.request.engine_args).get("max_model_len"))
+        return self.max_model_len_fit > 0 if longest else self.capacity.fits
 
     def capacity_at(self, max_model_len: int) -> KvCapacity:
         return self.plan.capacity(self.available.usable, max_model_len)
@@ -258,9 +260,9 @@ def _available(
     given = tuple(request.available_kv_cache_bytes)
     if given:
         return _exactly(given if len(given) > 1 else given * ranks, "given", "available_kv_cache_bytes")
-    asked = request.engine_args.get("kv_cache_memory_bytes")
+    asked = EngineArgs(request.engine_args).integer("kv_cache_memory_bytes", minimum=0)
     if asked:
-        return _exactly((int(asked),) * ranks, "given", "the engine argument kv_cache_memory_bytes")
+        return _exactly((asked,) * ranks, "given", "the engine argument kv_cache_memory_bytes")
     if overhead is None:
         return _exactly((_cpu_space(request.env),) * ranks, "given", "VLLM_CPU_KVCACHE_SPACE")
     measurement = request.measurement

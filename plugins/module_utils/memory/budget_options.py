@@ -72,7 +72,7 @@ def gpu_of(params: Mapping[str, Any]) -> Gpu:
     if not text:
         return Gpu(**known)
     major, _dot, minor = str(text).partition(".")
-    if not major.isdigit() or not (minor or "0").isdigit():
+    if not major.isdecimal() or not (minor or "0").isdecimal():
         raise VllmHostError(
             "bad_value",
             f"compute_capability must look like 12.0, not {text!r}.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import prod
 from typing import Any, Callable, Optional
 
 from ..checkpoint.kv_declarations import without_declarations
@@ -20,11 +21,12 @@ from .budget import GIB, Budget, BudgetRequest, compute_budget
 from .budget_result import attention_kind, budget_result
 from .checkpoint_metadata import CheckpointMetadata
 from .engine import Gpu
+from .engine_args import EngineArgs, means_longest
 from .gpu_inventory import InventoryGpu
 from .kv_dtypes import dtype_from_checkpoint
 from .kv_policy import KvDecision, ProbeResult, decide, wants_probe
 from .measured import MEASURED_FOLDER, Measurement, find_measurement, measurement_key
-from .model_config import ModelConfig, parse_model_config
+from .model_config import ModelConfig, config_int, parse_model_config
 from .recommendation import Remedy, advise_sequences, recommended_length, remedies
 
 #: Seconds that vLLM needs beside reading the weights, and bytes of weights that it reads in a second. Source: the reference
@@ -99,7 +101,7 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
         The fact ``vllm_plan`` (docs/architecture.md), with ``warnings`` besides.
 
     Raises:
-        VllmHostError: ``no_gpus``, ``does_not_fit`` (with remedies), ``disk_too_small``, and what the budget and the KV policy
+        VllmHostError: ``no_gpus``, ``too_few_gpus``, ``does_not_fit`` (with remedies), ``disk_too_small``, and what the budget and the KV policy
             raise.
     """
     if request.device == "cuda" and not request.gpus:
@@ -108,9 +110,13 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
             "There is no GPU to plan for. Name some (plan_gpus: 8x96GB), make the driver work, or set vllm_device: cpu.",
         )
     require_release(request.recipe, request.vllm_version)
+    for part in ("engine_args", "env"):
+        if not isinstance(request.recipe.get(part) or {}, Mapping):
+            raise VllmHostError("bad_recipe", f"The recipe's {part} must be a mapping of keys.", key=part)
     asked = _merged(request.recipe.get("engine_args"), request.engine_args)
-    if asked.get("kv_cache_dtype") in (None, "auto"):
-        asked.pop("kv_cache_dtype", None)  # not a choice: the policy makes it explicit
+    asked = {name: value for name, value in asked.items() if value is not None}  # null takes a recipe's option back
+    if asked.get("kv_cache_dtype") == "auto":
+        del asked["kv_cache_dtype"]  # not a choice: the policy makes it explicit
     env = {
         str(name): str(value) for name, value in _merged(request.recipe.get("env"), request.env, dashes=False).items()
     }
@@ -120,6 +126,7 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
     derived: dict[str, Any] = {}
     if request.device == "cuda" and "tensor_parallel_size" not in asked:
         derived["tensor_parallel_size"] = _tensor_parallel_size(model, len(request.gpus), asked)
+    _require_gpus(request, {**derived, **asked})
     decision = _kv_decision(request, model, asked)
     derived["kv_cache_dtype"] = decision.kv_cache_dtype
     if decision.checkpoint_state == "stripped":
@@ -131,7 +138,7 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
     derived["max_num_seqs"] = advise_sequences(budget).recommended
     budget, key = _measured_budget(request, {**derived, **asked}, env, decision)
     derived["max_model_len"] = _length(budget, asked)
-    if "max_model_len" in asked and str(asked["max_model_len"]).lower() in ("-1", "auto", "none"):
+    if means_longest(asked.get("max_model_len")):
         asked = {**asked, "max_model_len": derived["max_model_len"]}
     final = {**derived, **asked}
     if final["max_model_len"]:
@@ -174,9 +181,35 @@ def _merged(*parts: Any, dashes: bool = True) -> dict[str, Any]:
 
 def _tensor_parallel_size(model: ModelConfig, gpus: int, asked: Mapping[str, Any]) -> int:
     """As many GPUs as divide the model's attention heads, after pipeline and data parallelism took theirs."""
-    others = int(asked.get("pipeline_parallel_size") or 1) * int(asked.get("data_parallel_size") or 1)
+    args = EngineArgs(asked)
+    others = (args.integer("pipeline_parallel_size") or 1) * (args.integer("data_parallel_size") or 1)
     most = max(1, gpus // others)
     return next(size for size in range(most, 0, -1) if model.num_attention_heads % size == 0)
+
+
+def _require_gpus(request: PlanRequest, engine_args: Mapping[str, Any]) -> None:
+    """Stop when the options ask for more GPUs than there are, unless other hosts bring theirs."""
+    args = EngineArgs(engine_args)
+    if (
+        request.device != "cuda"
+        or (args.integer("nnodes") or 1) > 1
+        or args.get("distributed_executor_backend") == "ray"
+    ):
+        return
+    names = ["tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"]
+    if args.get("data_parallel_size_local") is not None:
+        names[2] = "data_parallel_size_local"
+    sizes = {name: args.integer(name) or 1 for name in names}
+    needed = prod(sizes.values())
+    if needed > len(request.gpus):
+        told = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+        raise VllmHostError(
+            "too_few_gpus",
+            f"{told} need {needed} GPUs and there are {len(request.gpus)}: lower them, or leave them out, or name more GPUs.",
+            needed=needed,
+            found=len(request.gpus),
+            **sizes,
+        )
 
 
 def _kv_decision(request: PlanRequest, model: ModelConfig, asked: Mapping[str, Any]) -> KvDecision:
@@ -193,7 +226,7 @@ def _kv_decision(request: PlanRequest, model: ModelConfig, asked: Mapping[str, A
     }
     probe_result = None
     if request.kv_probe and capability and wants_probe(**situation, always=request.kv_probe_always):
-        latent, rope = model.text["kv_lora_rank"], model.text["qk_rope_head_dim"]
+        latent, rope = config_int(model.text, "kv_lora_rank"), config_int(model.text, "qk_rope_head_dim")
         probe_result = request.kv_probe(capability, latent, rope)
     return decide(
         request.kv_cache_policy,

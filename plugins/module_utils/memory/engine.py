@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..errors import VllmHostError
-from .engine_args import EngineArgs
+from .engine_args import EngineArgs, means_longest
 from .layers import uses_mtp
 from .model_config import ModelConfig, derive_max_model_len
 from .recurrent_state import keeps_every_block
@@ -188,8 +188,7 @@ def _check_parallel(model: ModelConfig, tensor: int, context: int, has_attention
 def _max_model_len(model: ModelConfig, args: EngineArgs, env: Mapping[str, str]) -> tuple[int, int]:
     """The length to serve and the model's own."""
     own = derive_max_model_len(model)
-    given = str(args.get("max_model_len")).strip() not in ("None", "-1", "auto")
-    asked = args.integer("max_model_len") if given else None
+    asked = None if means_longest(args.get("max_model_len")) else args.integer("max_model_len")
     if own is None:
         length = asked or DEFAULT_MAX_MODEL_LEN
         return length, length

@@ -6,25 +6,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from ..errors import VllmHostError
 
-_SUFFIXES = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
+#: vLLM's human_readable_int (utils/argparse_utils.py): decimals only before a decimal suffix.
+_READABLE = re.compile(r"(\d+(?:\.\d+)?)([kmgt])|(\d+)([KMGT])")
 
 #: No option is a larger number (bytes of memory are the largest).
 _LARGEST = 1 << 62
 
 
+def means_longest(value: Any) -> bool:
+    """Whether a max_model_len asks for the largest length that fits: -1 or auto, in any spelling that vLLM takes."""
+    return str(value).strip().lower() in ("-1", "auto")
+
+
 def _bad(key: str, found: Any, expected: str) -> VllmHostError:
     return VllmHostError(
         "bad_engine_args",
-        f"engine_args: {key} must be {expected}, not {found!r}.",
+        f"engine_args: {key} must be {expected}, not {_short(found)}.",
         key=key,
-        found=repr(found)[:200],
+        found=_short(found),
         expected=expected,
     )
+
+
+def _short(found: Any) -> str:
+    """What was found, in one line of a message."""
+    text = repr(found)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def _readable(text: str) -> int:
+    match = _READABLE.fullmatch(text)
+    if match is None:
+        return int(text)
+    decimal, power, binary, power_of_two = match.groups()
+    if decimal:
+        return int(float(decimal) * 1000 ** ("kmgt".index(power) + 1))
+    return int(binary) * 1024 ** ("KMGT".index(power_of_two) + 1)
 
 
 class EngineArgs:
@@ -51,10 +74,8 @@ class EngineArgs:
         if value is None:
             return default
         if isinstance(value, str):
-            text = value.strip()
-            factor = _SUFFIXES.get(text[-1:], 1)
             try:
-                value = float(text[:-1]) * factor if factor > 1 else int(text)
+                value = _readable(value.strip())
             except ValueError as error:
                 raise _bad(key, value, "a whole number") from error
         if (
@@ -118,13 +139,30 @@ class EngineArgs:
             raise _bad(key, value, "a mapping or its JSON text")
         return value
 
+    def compilation(self) -> Mapping[str, Any]:
+        """``compilation_config``, which may also be the number of a level."""
+        value = self._values.get("compilation_config")
+        if isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal()):
+            return {}
+        return self.mapping("compilation_config") or {}
+
     def words(self, key: str) -> tuple[str, ...]:
         """A list of words (also one word, or several separated by commas)."""
+        return tuple(str(part) for part in self._list(key))
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of whole numbers (also one, several separated by commas, or JSON text)."""
+        return tuple(EngineArgs({key: part}).integer(key) or 0 for part in self._list(key))
+
+    def _list(self, key: str) -> Sequence[Any]:
         value = self._values.get(key)
         if value is None:
             return ()
         if isinstance(value, str):
-            value = [part for part in value.split(",") if part]
+            parts = (part.strip(" \"'") for part in value.strip().removeprefix("[").removesuffix("]").split(","))
+            return [part for part in parts if part]
+        if isinstance(value, int) and not isinstance(value, bool):
+            return [value]
         if not isinstance(value, (list, tuple)):
             raise _bad(key, value, "a list")
-        return tuple(str(part) for part in value)
+        return value

@@ -14,8 +14,9 @@ from ..errors import VllmHostError
 from .gpu_products_data import PRODUCTS
 
 GB = 10**9
-_SHORTHAND = re.compile(r"\s*(?:(\d+)\s*[xX*]\s*)?(.+?)\s*")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB|G)", re.IGNORECASE)
+_SHORTHAND = re.compile(r"\s*(?:(\d{1,9})\s*[xX*]\s*)?(.+?)\s*")
+_CAPABILITY = re.compile(r"(\d{1,3})(?:\.(\d{1,3}))?")
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(GB|GiB|G)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class InventoryGpu:
     compute_capability: Optional[tuple[int, int]] = None
 
 
-def inventory_gpus(described: Union[str, Sequence[Any]]) -> list[InventoryGpu]:
+def inventory_gpus(described: Union[str, Sequence[Any], None]) -> list[InventoryGpu]:
     """GPUs from a description.
 
     Args:
@@ -46,6 +47,10 @@ def inventory_gpus(described: Union[str, Sequence[Any]]) -> list[InventoryGpu]:
     """
     if isinstance(described, str):
         return _from_text(described) if described.strip() else []
+    if described is None:
+        return []
+    if not isinstance(described, (list, tuple)):
+        raise _bad(described)
     found: list[InventoryGpu] = []
     for item in described:
         if isinstance(item, str):
@@ -89,18 +94,22 @@ def _from_facts(facts: Mapping[str, Any]) -> InventoryGpu:
     if isinstance(total, bool) or not isinstance(total, int) or total <= 0:
         raise _bad(dict(facts))
     reserved = facts.get("reserved_bytes")
-    major, _dot, minor = str(facts.get("compute_capability") or "").partition(".")
-    capability = (int(major), int(minor or 0)) if major.isdigit() and (minor or "0").isdigit() else None
-    return InventoryGpu(
-        str(facts.get("name") or ""), total, reserved if isinstance(reserved, int) else None, capability
-    )
+    if reserved is not None and (isinstance(reserved, bool) or not isinstance(reserved, int)):
+        raise _bad(dict(facts))
+    capability = None
+    if facts.get("compute_capability"):
+        match = _CAPABILITY.fullmatch(str(facts["compute_capability"]))
+        if match is None:
+            raise _bad(dict(facts))
+        capability = (int(match[1]), int(match[2] or 0))
+    return InventoryGpu(str(facts.get("name") or ""), total, reserved, capability)
 
 
 def _bad(found: Any) -> VllmHostError:
     known = ", ".join(product.name.replace("NVIDIA ", "") for product in PRODUCTS)
     return VllmHostError(
         "bad_gpus",
-        f"{found!r} describes no GPUs. Write a number and a size or product, such as 8x96GB or 2xH200 (known: {known}), or a list of"
+        f"{repr(found)[:200]} describes no GPUs. Write a number and a size or product, such as 8x96GB or 2xH200 (known: {known}), or a list of"
         " dictionaries with name, total_bytes and compute_capability.",
         found=repr(found)[:200],
     )

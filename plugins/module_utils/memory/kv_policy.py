@@ -23,6 +23,7 @@ from typing import Any, Optional
 
 from ..errors import VllmHostError
 from . import kv_policy_data as data
+from .engine_args import EngineArgs
 from .kv_dtypes import check_kv_cache_dtype, is_quantized
 from .kv_failures import (
     Deployment,
@@ -107,7 +108,7 @@ def decide(
         VllmHostError: ``kv_policy_invalid`` for a value outside the above; ``bad_engine_args`` for an unknown dtype;
             ``kv_choice_known_to_fail`` when an explicit choice is known to fail and ``force`` is false.
     """
-    args = {str(name).replace("-", "_"): value for name, value in (engine_args or {}).items()}
+    args = EngineArgs(engine_args)
     _require_one_of("policy", policy, POLICIES)
     _require_one_of("attention", attention, ATTENTION_KINDS)
     _require_one_of("device", device, DEVICES)
@@ -119,7 +120,7 @@ def decide(
         cuda=device == "cuda",
         vllm=vllm_version,
         declared=None if declared == "auto" else declared,
-        dcp=int(dcp or args.get("decode_context_parallel_size") or 1),
+        dcp=dcp or args.integer("decode_context_parallel_size") or 1,
         model_dtype=_model_dtype(args.get("dtype"), model_dtype),
         probe=probe_result,
         amx=amx,
@@ -150,7 +151,7 @@ def wants_probe(
 
     Others: as for ``decide``.
     """
-    args = {str(name).replace("-", "_"): value for name, value in (engine_args or {}).items()}
+    args = EngineArgs(engine_args)
     chosen = check_kv_cache_dtype(args.get("kv_cache_dtype") or "auto")
     dtype = check_kv_cache_dtype(checkpoint_kv_dtype or "auto") if chosen == "auto" else chosen
     capability = _capability(compute_capability)
@@ -301,7 +302,7 @@ def _capability(text: Optional[str]) -> Optional[tuple[int, int]]:
     if not text:
         return None
     major, _dot, minor = str(text).partition(".")
-    if not major.isdigit() or not (minor or "0").isdigit():
+    if not major.isdecimal() or not (minor or "0").isdecimal():
         raise VllmHostError(
             "kv_policy_invalid",
             f"compute_capability must look like 12.0, not {text!r}.",

@@ -94,7 +94,9 @@ def _window_list(key: str) -> Callable[[ModelConfig, int, str], Optional[Geometr
 
     def geometry(model: ModelConfig, index: int, _word: str) -> Optional[Geometry]:
         windows = model.text.get(key)
-        window = windows[index % len(windows)] if isinstance(windows, (list, tuple)) and windows else None
+        window = None
+        if isinstance(windows, (list, tuple)) and windows and windows[index % len(windows)]:
+            window = config_int({key: windows[index % len(windows)]}, key)
         return Geometry(model.num_key_value_heads, model.head_size, model.head_size, window)
 
     return geometry

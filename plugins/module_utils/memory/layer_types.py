@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from .model_config import ModelConfig, bad_config, config_int
+from .model_config import ModelConfig, bad_config, config_int, config_list
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -66,10 +66,14 @@ _PERIODS: dict[str, tuple[int, int, str, Optional[str]]] = {
 }
 
 
+def _require_for_each(found: Sequence[Any], layers: int, key: str) -> None:
+    if len(found) < layers:
+        raise bad_config(f"{key} has {len(found)} entries for {layers} layers.", key, found=len(found), expected=layers)
+
+
 def _from_words(words: Sequence[Any], layers: int, key: str) -> list[str]:
-    if len(words) < layers:
-        raise bad_config(f"{key} has {len(words)} entries for {layers} layers.", key, found=len(words), expected=layers)
-    unknown = sorted({str(word) for word in words if word not in _WORDS})
+    _require_for_each(words, layers, key)
+    unknown = sorted({str(word) for word in words if not isinstance(word, str) or word not in _WORDS})
     if unknown:
         raise bad_config(
             f"{key} names {', '.join(unknown)}, whose cache is not known here; give max_model_len and the memory by hand.",
@@ -99,27 +103,31 @@ def _by_model_type(model: ModelConfig) -> Optional[list[str]]:
             found[-1] = FULL
         return found
     if kind == "llama4_text":
-        no_rope = text.get("no_rope_layers") or [int((index + 1) % 4 != 0) for index in range(layers)]
+        no_rope = config_list(text, "no_rope_layers") or [int((index + 1) % 4 != 0) for index in range(layers)]
         return [CHUNKED if index < len(no_rope) and no_rope[index] else FULL for index in range(layers)]
     if kind == "jamba":
         period, offset = config_int(text, "attn_layer_period"), config_int(text, "attn_layer_offset", minimum=0)
         return [FULL if index % period == offset else LINEAR for index in range(layers)]
     if kind == "bamba":
-        attention = text.get("attn_layer_indices") or []
+        attention = config_list(text, "attn_layer_indices")
         return [FULL if index in attention else LINEAR for index in range(layers)]
     if kind in ("lfm2", "lfm2_moe") and text.get("full_attn_idxs") is not None:
-        return [FULL if index in text["full_attn_idxs"] else LINEAR for index in range(layers)]
+        attention = config_list(text, "full_attn_idxs")
+        return [FULL if index in attention else LINEAR for index in range(layers)]
     if kind == "bailing_hybrid":
         group = config_int(text, "layer_group_size", minimum=0) if text.get("layer_group_size") is not None else 1
         return [LINEAR if group and (index + 1) % group else FULL for index in range(layers)]
     if kind == "falcon_h1":
         return [BOTH] * layers
     if kind == "zamba2" and text.get("hybrid_layer_ids") is not None:
-        return [BOTH if index in text["hybrid_layer_ids"] else LINEAR for index in range(layers)]
+        both = config_list(text, "hybrid_layer_ids")
+        return [BOTH if index in both else LINEAR for index in range(layers)]
     if kind == "step3p5":
         return [SLIDING if index % 2 == 0 else FULL for index in range(layers)]
     if kind == "plamo3" and isinstance(text.get("sliding_window"), (list, tuple)):
-        return [SLIDING if window else FULL for window in text["sliding_window"]]
+        windows = text["sliding_window"]
+        _require_for_each(windows, layers, "sliding_window")
+        return [SLIDING if window else FULL for window in windows[:layers]]
     if kind in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe") and text.get("use_sliding_window"):
         first = config_int(text, "max_window_layers", minimum=0)
         return [SLIDING if index >= first else FULL for index in range(layers)]
@@ -141,7 +149,8 @@ def layer_types(model: ModelConfig) -> list[str]:
         unknown = sorted(set(pattern) - set(_NEMOTRON_LETTERS))
         if unknown:
             raise bad_config(f"hybrid_override_pattern has unknown letters {unknown}.", "hybrid_override_pattern")
-        return [_NEMOTRON_LETTERS[letter] for letter in pattern]
+        _require_for_each(pattern, layers, "hybrid_override_pattern")
+        return [_NEMOTRON_LETTERS[letter] for letter in pattern[:layers]]
     linear = text.get("linear_attn_config")
     if isinstance(linear, Mapping) and isinstance(linear.get("full_attn_layers"), (list, tuple)):
         return [FULL if index + 1 in linear["full_attn_layers"] else LINEAR for index in range(layers)]

@@ -66,7 +66,8 @@ def is_encoder_only(model: ModelConfig) -> bool:
 
 def _sliding_window(model: ModelConfig) -> Optional[int]:
     text = model.text
-    if text.get("use_sliding_window") is False or not isinstance(text.get("sliding_window"), (int, float)):
+    # A list has a window for each layer (layer_geometry).
+    if text.get("use_sliding_window") is False or isinstance(text.get("sliding_window"), (type(None), list, tuple)):
         return None
     return config_int(text, "sliding_window") + (1 if model.text_model_type in WINDOW_PLUS_ONE else 0)
 

@@ -100,6 +100,52 @@ def config_int(config: Mapping[str, Any], key: str, minimum: int = 1, maximum: i
     return int(value)
 
 
+def config_size(config: Mapping[str, Any], *keys: str, default: int = 0) -> int:
+    """The first of several keys that says something, as a whole number; of a list (one number a layer) the largest.
+
+    Raises:
+        VllmHostError: ``bad_config`` when it is no whole number.
+    """
+    for key in keys:
+        value = config.get(key)
+        if isinstance(value, (list, tuple)):
+            if value:
+                return max(config_int({key: part}, key, minimum=0) for part in value)
+        elif value is not None and value is not False and value != 0:
+            return config_int(config, key)
+    return default
+
+
+def config_number(config: Mapping[str, Any], key: str, default: float) -> float:
+    """A number that is more than nothing.
+
+    Raises:
+        VllmHostError: ``bad_config`` when it is none, or no sensible one.
+    """
+    value = config.get(key)
+    if value is None or value is False or value == 0:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
+        raise bad_config(
+            f"{key} must be a number up to {_LARGEST}, not {str(value)[:100]!r}.", key, found=repr(value)[:100]
+        )
+    return float(value)
+
+
+def config_list(config: Mapping[str, Any], key: str) -> Sequence[Any]:
+    """A list; empty when it is not there.
+
+    Raises:
+        VllmHostError: ``bad_config`` when it is something else.
+    """
+    value = config.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)):
+        raise bad_config(f"{key} must be a list, not {str(value)[:100]!r}.", key, found=repr(value)[:100])
+    return value
+
+
 def find_text_config(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, bool]:
     """The language model's part of a configuration.
 
@@ -178,6 +224,10 @@ def _head_size(text: Mapping[str, Any], model_type: str, is_mla: bool, heads: in
     for key in ("head_dim", "hidden_size_per_head"):
         if text.get(key):
             return config_int(text, key)
+    if hidden < heads:
+        raise bad_config(
+            f"hidden_size {hidden} leaves nothing for each of {heads} attention heads.", "hidden_size", found=hidden
+        )
     return hidden // heads
 
 
@@ -297,25 +347,25 @@ def derive_max_model_len(model: ModelConfig) -> Optional[int]:
     lengths = []
     for key in _LENGTH_KEYS:
         value = text.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= _LARGEST:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise bad_config(f"{key} must be a number, not {str(value)[:100]!r}.", key, found=repr(value)[:100])
+        if value is not None and 0 < value <= _LARGEST:
             lengths.append(value)
     if not lengths:
         return None
     length = min(lengths)
-    if isinstance(text.get("model_max_length"), (int, float)) and text["model_max_length"]:
+    if text.get("model_max_length"):
         length = text["model_max_length"]
     rope = iter_rope_parameters(text)
     if rope and "gemma3" not in model.model_type:
-        factor: Any = 1.0
+        factor = 1.0
         for parameters in rope:
             kind = parameters.get("rope_type") or parameters.get("type") or "default"
             if kind not in _UNSCALED_ROPE:
-                factor = parameters.get("factor", factor)
-        length = length * (factor if isinstance(factor, (int, float)) else 1.0)
+                factor = config_number(parameters, "factor", factor)
+        length = length * factor
     if any((parameters.get("rope_type") or parameters.get("type")) == "longrope" for parameters in rope):
-        original = text.get("original_max_position_embeddings")
-        if isinstance(original, (int, float)):
-            length = original
+        length = config_size(text, "original_max_position_embeddings", default=int(length))
     if not 1 <= length <= _LARGEST:
         raise bad_config("the model's length (rope scaling included) is no sensible number.", "max_position_embeddings")
     return int(length)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from . import overhead_data as data
-from .model_config import ModelConfig
+from .engine_args import EngineArgs
+from .model_config import ModelConfig, config_size
 from .releases import parse_version
 
 
@@ -145,26 +146,26 @@ class _Shape:
     @classmethod
     def of(cls, model: ModelConfig, settings: OverheadSettings) -> _Shape:
         text, tensor = model.text, settings.tensor_parallel_size
-        lora = int(text.get("kv_lora_rank") or 0) if model.is_mla else 0
-        per_token = int(text.get("num_experts_per_tok") or text.get("experts_per_token") or 0)
-        expert_inner = int(text.get("moe_intermediate_size") or text.get("intermediate_size") or 0)
-        whole_experts = bool((settings.engine_args or {}).get("enable_expert_parallel"))
-        vocabulary = int(text.get("vocab_size") or 0)
+        lora = config_size(text, "kv_lora_rank") if model.is_mla else 0
+        per_token = config_size(text, "num_experts_per_tok", "experts_per_token")
+        expert_inner = config_size(text, "moe_intermediate_size", "intermediate_size")
+        whole_experts = bool(EngineArgs(settings.engine_args).flag("enable_expert_parallel"))
+        vocabulary = config_size(text, "vocab_size")
         return cls(
             architecture=model.architecture,
             kind=model.text_model_type,
             layers=-(-model.num_hidden_layers // settings.pipeline_parallel_size),
             hidden=model.hidden_size,
-            inner=int(text.get("intermediate_size") or 4 * model.hidden_size) // tensor,
+            inner=config_size(text, "intermediate_size", default=4 * model.hidden_size) // tensor,
             vocabulary=vocabulary,
             vocabulary_share=vocabulary // tensor,
             heads=max(1.0, model.num_attention_heads / tensor),
             value_width=lora or model.head_size,
             mla_lora=lora,
-            mla_width=int(text.get("qk_nope_head_dim") or 0) + int(text.get("v_head_dim") or 0) if lora else 0,
+            mla_width=config_size(text, "qk_nope_head_dim") + config_size(text, "v_head_dim") if lora else 0,
             experts_per_token=per_token,
             expert_inner=expert_inner // (1 if whole_experts else tensor * settings.data_parallel_size),
-            experts_before_attention=model.num_hidden_layers - int(text.get("first_k_dense_replace") or 0) >= 2,
+            experts_before_attention=model.num_hidden_layers - config_size(text, "first_k_dense_replace") >= 2,
             quantization=str((model.quantization or {}).get("quant_method", "")),
         )
 
@@ -246,7 +247,7 @@ def _sampler(shape: _Shape, settings: OverheadSettings, workspace: int, runner: 
 def _encoder(model: ModelConfig, shape: _Shape, settings: OverheadSettings) -> Part:
     """A multimodal encoder: its outputs for the whole budget stay while the language model is profiled."""
     has_encoder = any(isinstance(model.top.get(key), Mapping) for key in ("vision_config", "audio_config"))
-    if not has_encoder or (settings.engine_args or {}).get("language_model_only"):
+    if not has_encoder or EngineArgs(settings.engine_args).flag("language_model_only"):
         return Part("encoder", 0, 0, 0, "none")
     outputs = 2 * settings.max_num_batched_tokens * shape.hidden
     low, high = data.ENCODER_EXTRA_BYTES
@@ -311,23 +312,21 @@ def _release_row(release: str) -> tuple[str, str, bool, bool]:
 
 
 def _eager(settings: OverheadSettings) -> bool:
-    options = settings.engine_args or {}
-    compilation = options.get("compilation_config")
-    no_graphs = isinstance(compilation, Mapping) and str(compilation.get("cudagraph_mode", "")).upper() == "NONE"
-    return bool(options.get("enforce_eager")) or no_graphs
+    options = EngineArgs(settings.engine_args)
+    no_graphs = str(options.compilation().get("cudagraph_mode", "")).upper() == "NONE"
+    return bool(options.flag("enforce_eager")) or no_graphs
 
 
 def _capture_size(settings: OverheadSettings) -> int:
     """The largest batch that is captured, in tokens: min(2 S, 512) unless the options say otherwise."""
-    options = settings.engine_args or {}
-    compilation = options.get("compilation_config")
-    nested = compilation if isinstance(compilation, Mapping) else {}
-    sizes = nested.get("cudagraph_capture_sizes") or options.get("cudagraph_capture_sizes")
-    asked = options.get("max_cudagraph_capture_size") or nested.get("max_cudagraph_capture_size")
+    options = EngineArgs(settings.engine_args)
+    nested = EngineArgs(options.compilation())
+    sizes = nested.integers("cudagraph_capture_sizes") or options.integers("cudagraph_capture_sizes")
+    asked = options.integer("max_cudagraph_capture_size") or nested.integer("max_cudagraph_capture_size")
     if sizes:
-        return int(max(sizes))
+        return max(sizes)
     if asked:
-        return int(asked)
+        return asked
     return min(2 * settings.max_num_seqs * settings.tokens_per_sequence, 512, settings.max_num_batched_tokens)
 
 

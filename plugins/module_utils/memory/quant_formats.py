@@ -16,6 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
+from ..errors import VllmHostError
+from .model_config import bad_config
+
 #: (suffix, safetensors dtype, shape)
 Stored = tuple[str, str, tuple[int, ...]]
 LinearFormat = Callable[[int, int], Sequence[Stored]]
@@ -121,10 +124,11 @@ def _awq(bits: int, group: int) -> LinearFormat:
     """AWQ: transposed, words along the output."""
 
     def stored(out: int, into: int) -> list[Stored]:
+        groups = into // group if group > 0 else 1
         return [
             ("qweight", "I32", (into, out * bits // 32)),
-            ("qzeros", "I32", (into // group, out * bits // 32)),
-            ("scales", "F16", (into // group, out)),
+            ("qzeros", "I32", (groups, out * bits // 32)),
+            ("scales", "F16", (groups, out)),
         ]
 
     return stored
@@ -166,20 +170,20 @@ def quant_scheme(quantization: Optional[Mapping[str, Any]]) -> Optional[QuantSch
         return _modelopt(declared, ignored)
     if method == "fp8":
         block = declared.get("weight_block_size")
-        stored = _fp8_block(*block) if block else _fp8(per_channel=False)
+        stored = _fp8_block(*_block(block, "weight_block_size")) if block else _fp8(per_channel=False)
         return QuantScheme("fp8-block" if block else "fp8", stored, (*ignored, "lm_head", "re:.*mlp\\.gate$"))
     if method in ("compressed-tensors", "compressed_tensors"):
         return _compressed_tensors(declared, ignored)
     if method in ("awq", "awq_marlin"):
         return QuantScheme(
             "awq",
-            _awq(declared.get("bits", 4), declared.get("group_size", 128)),
+            _awq(*_bits_and_group(declared, "bits", 128)),
             (*ignored, "lm_head", "re:.*\\.gate$"),
         )
     if method in ("gptq", "gptq_marlin"):
         return QuantScheme(
             "gptq",
-            _gptq(declared.get("bits", 4), declared.get("group_size", 128)),
+            _gptq(*_bits_and_group(declared, "bits", 128)),
             (*ignored, "lm_head", "re:.*\\.gate$"),
         )
     if method in ("mxfp4", "gpt_oss_mxfp4"):
@@ -191,8 +195,50 @@ def _ignored(declared: Mapping[str, Any]) -> tuple[str, ...]:
     for key in ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"):
         names = declared.get(key)
         if names:
-            return tuple(str(name) for name in names)
+            names = [names] if isinstance(names, str) else names
+            if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+                raise _bad(key, names, "a list of names")
+            for name in names:
+                _require_expression(name, key)
+            return tuple(names)
     return ()
+
+
+def _require_expression(pattern: str, key: str) -> None:
+    try:
+        re.compile(pattern[3:] if pattern.startswith("re:") else "")
+    except re.error as error:
+        raise _bad(key, pattern, f"a list of names and sound expressions ({error})") from error
+
+
+def _block(found: Any, key: str) -> tuple[int, int]:
+    """Rows and columns of a block of weights."""
+    sound = isinstance(found, (list, tuple)) and len(found) == 2
+    if not sound or any(isinstance(side, bool) or not isinstance(side, int) or side < 1 for side in found):
+        raise _bad(key, found, "two whole numbers")
+    return found[0], found[1]
+
+
+def _bits_and_group(declared: Mapping[str, Any], bits_key: str, group: int) -> tuple[int, int]:
+    """Bits of a weight, and weights that share a scale (none or -1: a whole row)."""
+    bits = declared.get(bits_key, 4)
+    found = declared.get("group_size", group)
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 16:
+        raise _bad(bits_key, bits, "a whole number from 1 to 16")
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
+        raise _bad("group_size", found, "a whole number")
+    return bits, found or -1
+
+
+def _mapping(declared: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = declared.get(key)
+    if found is not None and not isinstance(found, Mapping):
+        raise _bad(key, found, "a mapping")
+    return found or {}
+
+
+def _bad(key: str, found: Any, expected: str) -> VllmHostError:
+    return bad_config(f"quantization_config: {key} must be {expected}, not {str(found)[:100]!r}.", key)
 
 
 def _modelopt(declared: Mapping[str, Any], ignored: tuple[str, ...]) -> Optional[QuantScheme]:
@@ -207,10 +253,10 @@ def _modelopt(declared: Mapping[str, Any], ignored: tuple[str, ...]) -> Optional
 
 
 def _compressed_tensors(declared: Mapping[str, Any], ignored: tuple[str, ...]) -> Optional[QuantScheme]:
-    groups = declared.get("config_groups")
-    first: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
-    weights = first.get("weights") or {}
-    bits, group = weights.get("num_bits", 4), weights.get("group_size") or -1
+    groups = _mapping(declared, "config_groups")
+    first = _mapping(groups, next(iter(groups), "config_groups"))
+    weights = _mapping(first, "weights")
+    bits, group = _bits_and_group(weights, "num_bits", -1)
     layout = first.get("format") or declared.get("format")
     if layout == "pack-quantized":
         return QuantScheme("int4-packed" if bits == 4 else "int8-packed", _int_packed(bits, group), ignored)
@@ -218,7 +264,8 @@ def _compressed_tensors(declared: Mapping[str, Any], ignored: tuple[str, ...]) -
         return QuantScheme("nvfp4", _nvfp4_packed, ignored)
     if layout == "float-quantized":
         block = weights.get("block_structure")
-        stored = _fp8_block(*block) if isinstance(block, (list, tuple)) else _fp8(per_channel=True)
+        blocks = isinstance(block, (list, tuple))
+        stored = _fp8_block(*_block(block, "block_structure")) if blocks else _fp8(per_channel=True)
         return QuantScheme("fp8", stored, ignored)
     if layout == "int-quantized":
         return QuantScheme("int8", _int8, ignored)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import VllmHostError
 from .kv_dtypes_data import TORCH_DTYPE_BYTES
-from .model_config import ModelConfig, bad_config, config_int
+from .model_config import ModelConfig, bad_config, config_int, config_number, config_size
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,10 @@ def _mamba2_shapes(model: ModelConfig, options: StateOptions) -> tuple[tuple[int
             config_int(text, "mamba_d_state"),
             config_int(text, "mamba_d_conv"),
         )
-        inner = int(text["mamba_d_ssm"]) if text.get("mamba_d_ssm") else int(text["mamba_expand"] * model.hidden_size)
+        inner = config_size(text, "mamba_d_ssm")
+        inner = inner or int(config_number(text, "mamba_expand", 0.0) * model.hidden_size)
+        if not inner:
+            raise bad_config("mamba_expand is missing; give the model's complete config.json.", "mamba_expand")
     channels = _divide(inner + 2 * _mamba2_groups(groups, tp) * state, tp, "Mamba channels")
     window = conv - 1 + options.num_speculative_tokens
     return (window, channels), (_divide(heads, tp, "Mamba heads"), head_dim, state)
@@ -151,12 +154,14 @@ def _kda_shapes(model: ModelConfig, options: StateOptions) -> tuple[tuple[int, .
 
 def _linear_shapes(model: ModelConfig, options: StateOptions) -> tuple[tuple[int, ...], ...]:
     heads = _divide(model.num_attention_heads, options.tensor_parallel_size, "attention heads")
-    head_dim = int(model.text.get("head_dim") or model.hidden_size // model.num_attention_heads)
+    head_dim = config_size(model.text, "head_dim", default=model.head_size)
     return ((heads, head_dim, head_dim),)
 
 
 def _short_conv_shapes(model: ModelConfig, options: StateOptions) -> tuple[tuple[int, ...], ...]:
-    channels = _divide(int(model.text.get("conv_dim") or model.hidden_size), options.tensor_parallel_size, "channels")
+    channels = _divide(
+        config_size(model.text, "conv_dim", default=model.hidden_size), options.tensor_parallel_size, "channels"
+    )
     return ((config_int(model.text, "conv_L_cache") - 1 + options.num_speculative_tokens, channels),)
 
 

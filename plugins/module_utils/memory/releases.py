@@ -12,7 +12,7 @@ from typing import Optional
 from ..errors import VllmHostError
 from .releases_data import FIRST_KNOWN, LAST_KNOWN, RELEASES
 
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.\-+]?\w+)*")
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?!\d)[\w.+-]*")
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ def parse_version(version: str) -> tuple[int, int, int]:
     if match is None:
         raise VllmHostError(
             "bad_value",
-            f"vllm_version must be a release such as 0.32.0, not {version!r}.",
+            f"vllm_version must be a release such as 0.32.0, not {str(version)[:100]!r}.",
             key="vllm_version",
-            found=repr(version),
+            found=repr(version)[:100],
         )
     major, minor, patch = match.groups()
     return int(major), int(minor), int(patch or 0)

@@ -141,8 +141,8 @@ class TensorTally:
                 # `model.layers.3.mlp` + `.experts.` + `17.gate_proj.weight`: the number is what experts differ by.
                 head, experts, tail = name.partition(_EXPERTS)
                 number, dot, rest = tail.partition(".")
-                key = (head, rest if number.isdigit() else tail, entry["dtype"], shape, end - begin)
-                if experts and number.isdigit():
+                key = (head, rest if number.isdecimal() else tail, entry["dtype"], shape, end - begin)
+                if experts and number.isdecimal():
                     counts[key] = counts.get(key, 0) + 1
                 else:
                     counts[(name, "", entry["dtype"], shape, end - begin)] = 1

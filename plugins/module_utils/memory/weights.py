@@ -16,7 +16,9 @@ from functools import lru_cache
 from typing import Any, Optional
 
 from . import weights_data as data
-from .model_config import ModelConfig, iter_rope_parameters
+from .engine_args import EngineArgs
+from .layers import uses_mtp
+from .model_config import ModelConfig, config_int, config_number, config_size, iter_rope_parameters
 from .safetensors_headers import TensorGroup
 
 _RULES = tuple((re.compile(expression), kind) for expression, kind, _source in data.RULES)
@@ -79,11 +81,13 @@ def weights_per_gpu(
         engine_args: vLLM's options; ``speculative_config``, ``language_model_only`` and ``mm_encoder_tp_mode`` matter.
         source: where ``tensors`` come from.
     """
-    options = engine_args or {}
+    options = EngineArgs(engine_args)
+    language_only = options.flag("language_model_only")
     layers = model.num_hidden_layers
     partition = parallel.layers_per_rank or (layers,)
     spread = _Spread(model, parallel, options)
-    prediction = _uses_prediction_layers(options.get("speculative_config"))
+    # Only the model's own prediction layers (methods mtp, deepseek_mtp, ...) are read from this checkpoint.
+    prediction = uses_mtp((options.mapping("speculative_config") or {}).get("method"))
     # A checkpoint without a head of its own shares the table, whatever its configuration leaves unsaid.
     stated = model.top.get("tie_word_embeddings", model.text.get("tie_word_embeddings", False))
     tied = bool(stated) or not any("lm_head." in group.name for group in tensors)
@@ -96,7 +100,7 @@ def weights_per_gpu(
         template, layer = _split_layer(group.name)
         place = _place(template)
         predicts = place.predicts or (layer is not None and not place.vision and layer >= layers)
-        if place.vision and options.get("language_model_only") or predicts and not prediction:
+        if place.vision and language_only or predicts and not prediction:
             continue
         if tied and template.endswith("lm_head.weight"):
             continue
@@ -170,7 +174,7 @@ def _split_layer(name: str) -> tuple[str, Optional[int]]:
         head, found, rest = name.partition(marker)
         if found:
             number, dot, tail = rest.partition(".")
-            if number.isdigit():
+            if number.isdecimal():
                 return f"{head}{marker}*.{tail}", int(number)
     return name, None
 
@@ -183,18 +187,18 @@ def rotary_table_bytes(model: ModelConfig) -> int:
     text = model.text
     if text.get("position_embedding_type") == "nope" or model.text_model_type in ("nemotron_h", "mamba2"):
         return 0
-    head = text.get("head_dim") or model.hidden_size // model.num_attention_heads
-    width = text.get("qk_rope_head_dim") or int(head * float(text.get("partial_rotary_factor") or 1.0))
-    positions = int(text.get("max_position_embeddings") or 0)
+    head = config_size(text, "head_dim", default=model.hidden_size // model.num_attention_heads)
+    width = config_size(text, "qk_rope_head_dim") or int(head * config_number(text, "partial_rotary_factor", 1.0))
+    positions = config_size(text, "max_position_embeddings")
     rope = iter_rope_parameters(text)
     scaling = rope[-1] if rope else {}
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
-    factor = float(scaling.get("factor") or 1.0)
+    factor = config_number(scaling, "factor", 1.0)
     stretched = positions
     if kind == "linear":
         stretched = int(positions * factor)
     elif kind == "yarn" and scaling.get("original_max_position_embeddings"):
-        stretched = int(scaling["original_max_position_embeddings"] * factor)
+        stretched = int(config_size(scaling, "original_max_position_embeddings") * factor)
     element = 4 if model.text_model_type == "gpt_oss" else 2
     # The indexer of sparse MLA has a table of its own unless it turns its pairs as the latent does.
     indexer = model.is_mla and text.get("index_topk") and not text.get("indexer_rope_interleave")
@@ -205,12 +209,12 @@ def rotary_table_bytes(model: ModelConfig) -> int:
 class _Spread:
     """Bytes of a tensor on one GPU of its pipeline rank."""
 
-    def __init__(self, model: ModelConfig, parallel: Parallelism, options: Mapping[str, Any]) -> None:
+    def __init__(self, model: ModelConfig, parallel: Parallelism, options: EngineArgs) -> None:
         self._tensor = parallel.tensor
         self._expert_ranks = parallel.tensor * parallel.data
         self._whole_experts = parallel.experts and self._expert_ranks > 1
-        self._vision_whole = options.get("mm_encoder_tp_mode") == "data"
-        backend = options.get("all2all_backend") or data.SEQUENCE_PARALLEL_BACKENDS[0]
+        self._vision_whole = options.text("mm_encoder_tp_mode", "") == "data"
+        backend = options.text("all2all_backend", data.SEQUENCE_PARALLEL_BACKENDS[0])
         self._shared_whole = parallel.experts and parallel.data > 1 and backend in data.SEQUENCE_PARALLEL_BACKENDS
         self._kv_ranks = min(parallel.tensor, model.num_key_value_heads)
         heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
@@ -263,8 +267,8 @@ class _Spread:
 
     def _mamba_growth(self, group: TensorGroup) -> float:
         """By how much repeated groups lengthen a Mamba2 projection or convolution."""
-        groups = int(self._text.get("n_groups") or self._text.get("mamba_n_groups") or 0)
-        state = int(self._text.get("ssm_state_size") or self._text.get("mamba_d_state") or 0)
+        groups = config_size(self._text, "n_groups", "mamba_n_groups")
+        state = config_size(self._text, "ssm_state_size", "mamba_d_state")
         if not groups or groups % self._tensor == 0:
             return 1.0
         rows = group.shape[0]
@@ -275,19 +279,12 @@ class _Spread:
         if not name.endswith(("_proj_blocks", "_proj_scales")):
             return 1.0
         ranks = 1 if self._whole_experts else self._expert_ranks
-        inner = -(-int(self._text["intermediate_size"]) // ranks)
-        hidden = int(self._text["hidden_size"])
+        inner = -(-config_int(self._text, "intermediate_size") // ranks)
+        hidden = config_int(self._text, "hidden_size")
         padding = data.MXFP4_PADDING
         padded_inner = -(-inner // padding["intermediate"]) * padding["intermediate"]
         padded_hidden = -(-hidden // padding["hidden"]) * padding["hidden"]
         return padded_inner * padded_hidden / (inner * hidden)
-
-
-def _uses_prediction_layers(speculative_config: Any) -> bool:
-    """Only the model's own prediction layers (methods ``mtp``, ``deepseek_mtp``, ...) are read from this checkpoint."""
-    if not isinstance(speculative_config, Mapping):
-        return False
-    return str(speculative_config.get("method", "")).endswith("mtp")
 
 
 def _notes(source: str) -> tuple[str, ...]:

@@ -51,3 +51,21 @@ def test_nonsense_is_refused_with_an_example(wrong: Any) -> None:
     with pytest.raises(VllmHostError, match="8x96GB") as caught:
         inventory_gpus(wrong)
     assert caught.value.code == "bad_gpus"
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        *(8, True, {}, {"gpus": "8x96GB"}, [None], [["8x96GB"]], "²x96GB", "9" * 5000 + "x96GB", "x" * 10**6),
+        [{"total_bytes": 96 * 2**30, "compute_capability": "twelve"}],
+        [{"total_bytes": 96 * 2**30, "reserved_bytes": "1"}],
+    ],
+)
+def test_what_describes_no_gpus_is_refused_in_one_line(described: Any) -> None:
+    with pytest.raises(VllmHostError, match="describes no GPUs") as caught:
+        inventory_gpus(described)
+    assert caught.value.code == "bad_gpus" and len(caught.value.message) < 1000
+
+
+def test_nothing_described_is_no_gpus() -> None:
+    assert inventory_gpus(None) == inventory_gpus("") == inventory_gpus([]) == []
