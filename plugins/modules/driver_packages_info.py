@@ -58,6 +58,11 @@ remove:
   returned: success
   type: list
   elements: str
+free:
+  description: Held tools of the driver that are not offered in that release; apt may keep or remove them as it needs.
+  returned: success
+  type: list
+  elements: str
 hold:
   description: Packages of the set that are not held yet.
   returned: success

@@ -22,6 +22,9 @@ _NAMES = re.compile(
     r"(lib)?nvidia-.+|libcuda1|libcudadebugger1|libnvcuvid1|libnvoptix1|libxnvctrl.*|cuda-drivers.*|firmware-nvidia-.+|"
     r"(xserver-xorg-video|libgl1|libegl|libglx|libgles)-nvidia.*"
 )
+# Small tools of the driver that work with any release of it; repositories may have them in one version only (Debian 13 has
+# nvidia-modprobe 570.133.07 beside driver 550.163.01). They follow the driver where they can, and are else left to apt.
+_TOOLS = {"nvidia-modprobe", "nvidia-persistenced", "nvidia-settings", "nvidia-xconfig"}
 # A driver release after an epoch: three digits of branch, then two or three of build ("580.159.04-1", "1:580.95.05-0ubuntu1").
 _RELEASE = re.compile(r"(?:\d+:)?(\d{3}\.\d{2,3}(?:\.\d+)*)(?!\d)")
 # dpkg's status letters: want (i install, h hold), status (i installed), no error.
@@ -78,9 +81,10 @@ def plan(
         others: packages that must be there in any version (kernel headers, say).
 
     Returns:
-        ``release``: the exact one that will be installed; ``install``: ``name=version`` for apt, the whole set, empty if it is
-        in place; ``remove``: driver packages without that release; ``hold``: those that are to be held and are not;
-        ``broken``: driver packages left half-way by dpkg; ``installed``: name to version of the driver's packages now.
+        ``release``: the exact one that will be installed; ``install``: ``name=version`` for apt, the whole set, empty if it is in
+        place; ``remove``: driver packages without that release; ``free``: held ones that apt may keep or remove as it needs;
+        ``hold``: those that are to be held and are not; ``broken``: driver packages left half-way by dpkg; ``installed``: name to
+        version of the driver's packages now.
 
     Raises:
         VllmHostError: ``driver_not_offered`` when a wanted package is not offered in that release; ``headers_not_offered`` when
@@ -90,7 +94,7 @@ def plan(
     chosen = _exact_release(drivers, offered, wanted, release)
     targets = {name: _target(_known(name, drivers, offered), chosen) for name in [*wanted, *drivers]}
     names = sorted(name for name in targets if targets[name])
-    remove = sorted(name for name in drivers if not targets[name])
+    without = sorted(name for name in drivers if not targets[name])
     present = {one["name"] for one in installed if one["status"][:2] in _WHOLE}
     missing = sorted(set(others) - present)
     _all_offered(missing, offered)
@@ -99,7 +103,8 @@ def plan(
     return {
         "release": chosen,
         "install": [f"{name}={targets[name]}" for name in names] + missing if moves or missing or broken else [],
-        "remove": remove,
+        "remove": [name for name in without if name not in _TOOLS],
+        "free": [name for name in without if name in _TOOLS and drivers[name]["status"][:1] == "h"],
         "hold": [name for name in names if drivers.get(name, {}).get("status", "")[:1] != "h"],
         "broken": broken,
         "installed": {name: one["version"] for name, one in sorted(drivers.items())},

@@ -12,7 +12,9 @@ from ansible.template import Templar, trust_as_template
 VARS = Path(__file__).resolve().parents[3] / "roles/drivers/vars"
 
 
-def _resolve(text: str, distribution: str, version: str, release="580", exact=False, source="nvidia", **facts):
+def _resolve(
+    text: str, distribution: str, version: str, release="580", exact=False, source="nvidia", drivers_mirror="", **facts
+):
     variables = {}
     for name in ("main", {"Debian": "Debian", "Ubuntu": "Ubuntu", "RedHat": "RedHat"}[distribution]):
         variables.update(_trusted(yaml.safe_load((VARS / f"{name}.yml").read_text())))
@@ -28,7 +30,9 @@ def _resolve(text: str, distribution: str, version: str, release="580", exact=Fa
         drivers_branch="580",
         drivers_packages=[],
         drivers_kernel_headers=[],
-        drivers_mirror="",
+        drivers_mirror=drivers_mirror,
+        drivers_folder="/srv/debs",
+        drivers_repository_key="",
         __drivers_decision={"release": release, "exact": exact, "action": "user_space" if exact else "everything"},
     )
     return Templar(loader=DataLoader(), variables=variables).template(trust_as_template("{{ " + text + " }}"))
@@ -54,32 +58,6 @@ def _trusted(value):
             "550",
             ["libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-persistenced", "nvidia-open-kernel-dkms"],
         ),
-        (
-            "Ubuntu",
-            "24.04",
-            "nvidia",
-            "580",
-            ["libnvidia-compute-580", "nvidia-utils-580", "nvidia-compute-utils-580", "nvidia-dkms-580-open"],
-        ),
-        (
-            "Ubuntu",
-            "22.04",
-            "nvidia",
-            "590",
-            ["libnvidia-compute", "nvidia-utils", "nvidia-compute-utils", "nvidia-dkms-open"],
-        ),
-        (
-            "Ubuntu",
-            "24.04",
-            "distribution",
-            "580",
-            [
-                "libnvidia-compute-580-server",
-                "nvidia-utils-580-server",
-                "nvidia-compute-utils-580-server",
-                "nvidia-dkms-580-server-open",
-            ],
-        ),
         ("RedHat", "9.6", "nvidia", "580", ["nvidia-driver-cuda", "nvidia-persistenced", "kmod-nvidia-open-dkms"]),
     ],
 )
@@ -87,17 +65,51 @@ def test_packages_of_a_machine(distribution, version, source, release, names):
     assert _resolve("__drivers_packages", distribution, version, release, source=source) == names
 
 
+UBUNTU = ("22.04", "24.04")
+NVIDIAS = ("nvidia", "mirror", "folder")
+
+
+@pytest.mark.parametrize("version", UBUNTU)
+@pytest.mark.parametrize("source", NVIDIAS)
 @pytest.mark.parametrize(
-    ("distribution", "release", "names"),
+    ("release", "user", "kernel"),
     [
-        ("Debian", "575.57.08", ["nvidia-driver-cuda"]),
-        ("Ubuntu", "575.57.08", ["libnvidia-compute-575", "nvidia-utils-575"]),
-        ("Ubuntu", "590.44.01", ["libnvidia-compute", "nvidia-utils"]),
+        ("575", ["libnvidia-compute-575", "nvidia-utils-575", "nvidia-compute-utils-575"], "nvidia-dkms-575-open"),
+        ("580", ["libnvidia-compute-580", "nvidia-utils-580", "nvidia-compute-utils-580"], "nvidia-dkms-580-open"),
+        # From here on without the branch, and what the two tools' packages had is elsewhere.
+        ("590", ["libnvidia-compute", "nvidia-persistenced"], "nvidia-dkms-open"),
+        ("590.44.01", ["libnvidia-compute", "nvidia-persistenced"], "nvidia-dkms-open"),
+        ("615", ["libnvidia-compute", "nvidia-persistenced"], "nvidia-dkms-open"),
     ],
 )
-def test_packages_of_a_container_are_of_its_hosts_branch(distribution, release, names):
-    assert _resolve("__drivers_packages", distribution, "24.04", release, exact=True) == names
-    assert _resolve("__drivers_others", distribution, "24.04", release, exact=True) == []
+def test_nvidias_packages_for_ubuntu(version, source, release, user, kernel):
+    assert _resolve("__drivers_packages", "Ubuntu", version, release, source=source) == [*user, kernel]
+
+
+@pytest.mark.parametrize("version", UBUNTU)
+@pytest.mark.parametrize("branch", ["580", "590"])
+def test_ubuntus_own_packages_always_name_the_branch(version, branch):
+    assert _resolve("__drivers_packages", "Ubuntu", version, branch, source="distribution") == [
+        f"libnvidia-compute-{branch}-server",
+        f"nvidia-utils-{branch}-server",
+        f"nvidia-compute-utils-{branch}-server",
+        f"nvidia-dkms-{branch}-server-open",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "source", "release", "names"),
+    [
+        ("Debian", "nvidia", "575.57.08", ["nvidia-driver-cuda"]),
+        ("Debian", "distribution", "550.163.01", ["libcuda1", "libnvidia-ml1", "nvidia-smi"]),
+        ("Ubuntu", "nvidia", "575.57.08", ["libnvidia-compute-575", "nvidia-utils-575"]),
+        ("Ubuntu", "folder", "590.44.01", ["libnvidia-compute"]),
+        ("Ubuntu", "distribution", "580.95.05", ["libnvidia-compute-580-server", "nvidia-utils-580-server"]),
+    ],
+)
+def test_packages_of_a_container_are_of_its_hosts_branch(distribution, source, release, names):
+    assert _resolve("__drivers_packages", distribution, "24.04", release, exact=True, source=source) == names
+    assert _resolve("__drivers_others", distribution, "24.04", release, exact=True, source=source) == []
 
 
 @pytest.mark.parametrize(
@@ -112,6 +124,16 @@ def test_packages_of_a_container_are_of_its_hosts_branch(distribution, release, 
 def test_nvidias_repository(distribution, version, folder, key):
     assert _resolve("__drivers_url", distribution, version).endswith(f"/compute/cuda/repos/{folder}/")
     assert _resolve("__drivers_nvidia_key", distribution, version) == key
+
+
+@pytest.mark.parametrize("version", UBUNTU)
+def test_other_places(version):
+    assert _resolve("__drivers_url", "Ubuntu", version, source="folder") == "file:/var/lib/vllm/driver-repository"
+    assert _resolve("__drivers_url", "Ubuntu", version, source="mirror", drivers_mirror="http://m/") == "http://m/"
+    assert _resolve("__drivers_signed", "Ubuntu", version, source="mirror") is True
+    assert _resolve("__drivers_signed", "Ubuntu", version, source="folder") is False
+    said = _resolve("__drivers_from", "Ubuntu", version, source="distribution")
+    assert said == "the repositories of the distribution"
 
 
 def test_arm_servers_have_another_folder():

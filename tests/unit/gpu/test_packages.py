@@ -97,6 +97,33 @@ def test_a_branch_change_removes_what_the_new_branch_does_not_have():
     assert plan["remove"] == ["libcuda1", "libnvidia-rtcore"]
 
 
+def test_names_that_change_with_the_branch_are_exchanged():
+    """NVIDIA's repository for Ubuntu, from 580 to 590 and back."""
+    old = ["libnvidia-compute-580", "nvidia-dkms-580-open", "nvidia-compute-utils-580"]
+    new = ["libnvidia-compute", "nvidia-dkms-open", "nvidia-persistenced"]
+    madison = "".join(f"{name} | 580.105.08-0ubuntu1 | u ./ Packages\n" for name in old)
+    madison += "".join(f"{name} | 590.44.01-0ubuntu1 | u ./ Packages\n" for name in new)
+    forth = _plan(new, "590", dpkg=_held(old, "580.105.08-0ubuntu1"), madison=madison)
+    assert forth["install"] == [f"{name}=590.44.01-0ubuntu1" for name in new]
+    assert (forth["remove"], forth["free"]) == (sorted(old), [])
+    back = _plan(old, "580", dpkg=_held(new, "590.44.01-0ubuntu1"), madison=madison)
+    assert back["install"] == [f"{name}=580.105.08-0ubuntu1" for name in sorted(old)]
+    # Another package brings the daemon there: apt removes this one if that one forbids it.
+    assert (back["remove"], back["free"]) == (["libnvidia-compute", "nvidia-dkms-open"], ["nvidia-persistenced"])
+
+
+def _held(names, version):
+    return "".join(f"hi |{name}|{version}\n" for name in names)
+
+
+def test_a_tool_that_debian_has_in_one_version_only_stays():
+    """Debian 13: nvidia-modprobe 570.133.07 beside driver 550.163.01, which depends on it."""
+    madison = "libcuda1 | 550.163.01-2 | u s Packages\nnvidia-modprobe | 570.133.07-1 | u s Packages\n"
+    dpkg = "hi |libcuda1|550.163.01-2\nii |nvidia-modprobe|570.133.07-1\n"
+    plan = _plan(["libcuda1"], "550", dpkg=dpkg, madison=madison)
+    assert (plan["install"], plan["remove"], plan["free"], plan["hold"]) == ([], [], [], [])
+
+
 def test_an_exact_release_is_installed_although_a_newer_one_is_offered():
     assert _plan(["nvidia-driver-cuda"], "580.95.05")["release"] == "580.95.05"
 
