@@ -30,7 +30,7 @@ def test_a_container_gets_no_kernel_side(host):
     names = set(_driver(host))
     assert ("nvidia-kernel-open-dkms" in names) == _is(host, MACHINE)
     assert "nvidia-kernel-dkms" not in names
-    assert host.file("/etc/modprobe.d/gpuhost-vllm-nouveau.conf").exists == _is(host, MACHINE)
+    assert host.file("/etc/modprobe.d/gpuhost-vllm-nvidia.conf").exists == _is(host, MACHINE)
 
 
 def test_an_upgrade_of_everything_leaves_the_driver_alone(host):
@@ -71,9 +71,8 @@ def test_the_mirror_is_trusted_by_its_key_and_the_folder_by_its_path(host):
 def test_settings_of_the_modules(host):
     if _is(host, CONTAINER):
         pytest.skip("the kernel is the host's")
-    assert (
-        "options nvidia_uvm uvm_disable_hmm=1\n" in host.file("/etc/modprobe.d/gpuhost-vllm-nvidia.conf").content_string
-    )
+    settings = host.file("/etc/modprobe.d/gpuhost-vllm-nvidia.conf").content_string.splitlines()
+    assert settings[-3:] == ["blacklist nouveau", "options nouveau modeset=0", "options nvidia_uvm uvm_disable_hmm=1"]
     assert "nvidia-uvm" in host.file("/etc/modules-load.d/gpuhost-vllm-nvidia.conf").content_string
     assert host.service("nvidia-persistenced").is_enabled
 
