@@ -28,6 +28,10 @@ options:
     description: Whether the play runs on the host itself.
     type: bool
     required: true
+  tried:
+    description: Whether the host was booted since packages and settings last changed. Then a module that is not loaded needs something else.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -38,7 +42,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Whether it is C(needed), whether to C(do) it, and C(why) (why needed, then what forbids it).
+  description: Whether it is C(needed), whether to C(do) it, and C(why) (why needed, then what forbids it; or why another would not help).
   type: dict
 """
 

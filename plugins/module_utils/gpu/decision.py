@@ -104,7 +104,7 @@ def _user_space(facts: Facts, version: str, container: str) -> Facts:
     return {"action": "user_space", "release": release, "exact": True, "reasons": [reason]}
 
 
-def reboot(facts: Facts, installed: str, allowed: bool, local: bool) -> Facts:
+def reboot(facts: Facts, installed: str, allowed: bool, local: bool, tried: bool = False) -> Facts:
     """Whether the running kernel needs a reboot for the driver that is installed now.
 
     Args:
@@ -112,9 +112,12 @@ def reboot(facts: Facts, installed: str, allowed: bool, local: bool) -> Facts:
         installed: release of the installed packages; empty if unknown.
         allowed: drivers_reboot.
         local: the play runs on the very machine that would be rebooted.
+        tried: the machine was booted since packages and settings last changed. Where the module is not loaded all the same (Secure
+            Boot, no module for this kernel), each run would else reboot it in vain.
 
     Returns:
-        ``needed``, ``do`` (needed and nothing forbids it), ``why`` (sentences: why needed, then what forbids it).
+        ``needed``, ``do`` (needed and nothing forbids it), ``why`` (sentences: why needed, then what forbids it; or why the module is not
+        loaded although a reboot would not help).
     """
     kernel = facts["kernel_module"]
     why = []
@@ -124,6 +127,12 @@ def reboot(facts: Facts, installed: str, allowed: bool, local: bool) -> Facts:
         why.append(
             "nouveau holds the GPUs" if kernel["nouveau_loaded"] else "the kernel module nvidia could not be loaded"
         )
+        if tried:
+            return {
+                "needed": False,
+                "do": False,
+                "why": [*why, "a boot since the installation did not help, see `dmesg`"],
+            }
     needed = bool(why)
     forbidden = []
     if facts["container"] != "none":

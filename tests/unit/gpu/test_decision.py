@@ -137,6 +137,21 @@ def test_reboot(facts, module, installed, allowed, local, needed, do):
     assert bool(found["why"]) == needed
 
 
+def test_what_a_boot_did_not_mend_is_not_booted_again(facts):
+    """Each run would else reboot a machine whose firmware refuses the module."""
+    found = reboot(facts(None, **NOT_LOADED), "590.44.01", True, False, tried=True)
+    assert (found["needed"], found["do"]) == (False, False)
+    assert found["why"] == [
+        "the kernel module nvidia could not be loaded",
+        "a boot since the installation did not help, see `dmesg`",
+    ]
+
+
+def test_another_release_than_the_loaded_one_is_booted_whenever_it_came(facts):
+    """An unattended upgrade leaves no note of ours."""
+    assert reboot(facts("580.95.05"), "590.44.01", True, False, tried=True)["do"]
+
+
 def test_a_container_is_never_rebooted(facts):
     found = reboot(facts(container="lxc"), "590.44.01", True, False)
     assert (found["do"], found["why"][-1]) == (False, "this is a container: reboot its host")

@@ -151,11 +151,29 @@ def test_xids_in_the_kernel_log(host):
     assert "fell off the bus" in problem["found"]
 
 
-def test_nouveau_and_secure_boot(tmp_path):
+def test_nouveau_holds_the_gpus(tmp_path):
     add_gpu(tmp_path, 0)
     (tmp_path / "sys/module/nouveau").mkdir(parents=True)
     found = _found(tmp_path, client(nvmlInit=refuse(9)))
     assert {"nouveau_loaded", "driver_not_loaded"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("enforced", "installed", "expected"), [(1, "580.95.05", True), (0, "580.95.05", False), (1, None, False)]
+)
+def test_secure_boot_is_blamed_where_a_module_is_there_and_not_loaded(
+    tmp_path, monkeypatch, enforced, installed, expected
+):
+    add_gpu(tmp_path, 0)
+    variable = tmp_path / kernel._SECURE_BOOT
+    variable.parent.mkdir(parents=True)
+    variable.write_bytes(bytes([6, 0, 0, 0, enforced]))
+    monkeypatch.setattr(kernel, "_modinfo", lambda: (installed, "Dual MIT/GPL" if installed else None))
+    read = kernel.kernel_module
+    monkeypatch.setattr(kernel, "kernel_module", lambda root, run_tools: read(root, run_tools=True))
+    found = _found(tmp_path, client(nvmlInit=refuse(9)))
+    assert ("secure_boot" in found) == expected
+    assert not expected or "mokutil --import" in found["secure_boot"]["remedy"]
 
 
 def test_errors_come_first(host):
