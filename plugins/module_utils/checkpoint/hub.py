@@ -36,7 +36,7 @@ else:
 
 from ..errors import VllmHostError
 from .retry import LONGEST_WAIT_S, RETRIED_STATUSES, Gate, RetryPolicy, wait_as_told
-from .tree import SHA1, SHA256, TreeFile, tree_file
+from .tree import SHA1, SHA256, TreeFile, require_repo_id, tree_file
 
 PUBLIC_ENDPOINT = "https://huggingface.co"
 MOST_REDIRECTS = 10
@@ -82,6 +82,9 @@ class Hub:
     ) -> None:
         self.repo_id = repo_id
         self.endpoint = (endpoint or PUBLIC_ENDPOINT).rstrip("/")
+        require_repo_id(repo_id)
+        _require_endpoint(self.endpoint)
+        _require_token(token)
         self.policy = policy
         self.gate = gate
         self.notes: set[str] = set()
@@ -92,7 +95,14 @@ class Hub:
         for name in ("httpx2", "httpcore2", "huggingface_hub"):
             logging.getLogger(name).setLevel(logging.ERROR)
         timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
-        self._client = httpx2.Client(timeout=timeout, limits=httpx2.Limits(max_connections=None))
+        try:
+            self._client = httpx2.Client(timeout=timeout, limits=httpx2.Limits(max_connections=None))
+        except (ValueError, httpx2.InvalidURL):
+            raise VllmHostError(
+                "proxy_invalid",
+                "A proxy of the environment (http_proxy, https_proxy or all_proxy) is no URL such as http://user:password@host:3128."
+                " Correct it; characters like @, : and / in the password are written %40, %3A and %2F.",
+            ) from None  # the cause shows the URL, password and all
 
     def close(self) -> None:
         self._client.close()
@@ -104,7 +114,8 @@ class Hub:
 
     def commit(self, revision: str, attempts: int) -> str:
         """The commit that a branch, tag or commit means now."""
-        sha = self._api(f"/revision/{quote(revision, safe='')}", attempts=attempts).json().get("sha")
+        answer = self._api(f"/revision/{quote(revision, safe='')}", attempts=attempts).json()
+        sha = answer.get("sha") if isinstance(answer, dict) else None
         if not isinstance(sha, str) or not SHA1.fullmatch(sha):
             raise VllmHostError(
                 "hub_answer_invalid",
@@ -119,11 +130,27 @@ class Hub:
         files: list[TreeFile] = []
         page: httpx2.Response = self._api(f"/tree/{commit}", {"recursive": "true", "expand": "false"})
         while True:
-            files += [_listed(item) for item in page.json() if item.get("type") == "file"]
+            listed = page.json()
+            if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+                raise self._no_list()
+            files += [_listed(item) for item in listed if item.get("type") == "file"]
             following = page.links.get("next", {}).get("url")
             if not following:
                 return files
-            page = self._api(None, url=urljoin(str(page.url), following))
+            try:
+                url = urljoin(str(page.url), following)
+                origin(url)
+            except ValueError:
+                raise self._no_list() from None
+            page = self._api(None, url=url)
+
+    def _no_list(self) -> VllmHostError:
+        return VllmHostError(
+            "hub_answer_invalid",
+            f"{self.name} answers with something that is no list of the files of {self.repo_id}. It is not a Hub, or a mirror that"
+            " does not speak its protocol in full: use another endpoint.",
+            endpoint=self.name,
+        )
 
     def _api(
         self, path: str | None, params: dict[str, str] | None = None, url: str = "", attempts: int | None = None
@@ -142,7 +169,7 @@ class Hub:
                     response.read()
                 response.json()
                 return response
-            except ValueError:
+            except (ValueError, RecursionError):
                 trouble = Trouble(f"{self.name} answers with something that is not JSON: not a Hub, or a proxy's page")
             except Trouble as raised:
                 trouble = raised
@@ -407,8 +434,33 @@ class Content:
 
 
 def _listed(item: dict[str, Any]) -> TreeFile:
-    lfs = item.get("lfs") or {}
+    lfs = item.get("lfs")
+    lfs = lfs if isinstance(lfs, dict) else {}
     return tree_file(str(item.get("path", "")), item.get("size"), lfs.get("oid"), item.get("oid"))
+
+
+def _require_endpoint(endpoint: str) -> None:
+    try:
+        scheme, host, _port = origin(endpoint)
+        sound = scheme in ("http", "https") and host and not re.search(r"[\s?#\x00-\x1f\x7f]", endpoint)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise VllmHostError(
+            "endpoint_invalid",
+            "The endpoint of the Hub (vllm_hub_endpoint) is no URL such as https://huggingface.co or http://mirror:8080/path; it is not"
+            " shown, as it may hold a password.",
+        )
+
+
+def _require_token(token: str) -> None:
+    """The HTTP client would show a token that no header can carry."""
+    if token and not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise VllmHostError(
+            "token_invalid",
+            f"The token for the Hub ({len(token)} characters) has a blank, a line break or another character that no token has, perhaps"
+            " at its end. Give the token alone.",
+        )
 
 
 def origin(url: str) -> tuple[str, str, int | None]:

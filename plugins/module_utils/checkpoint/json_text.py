@@ -58,17 +58,21 @@ class _Open:
 
 def read_object(path: Path) -> tuple[str, dict[str, Any]]:
     """Text and value of a file; one that is too large is not even read. See ``decode_object``."""
-    size = path.stat().st_size
+    require_readable_size(path.stat().st_size, str(path))
+    return decode_object(path.read_bytes(), str(path))
+
+
+def require_readable_size(size: int, name: str) -> None:
+    """Raises ``json_too_large``."""
     if size > MAX_BYTES:
         raise VllmHostError(
             "json_too_large",
-            f"{path} has {size:,} bytes; a configuration of more than {MAX_BYTES:,} bytes is not read. Check that it is the right"
+            f"{name} has {size:,} bytes; a configuration of more than {MAX_BYTES:,} bytes is not read. Check that it is the right"
             " file.",
-            file=str(path),
+            file=name,
             bytes=size,
             limit_bytes=MAX_BYTES,
         )
-    return decode_object(path.read_bytes(), str(path))
 
 
 def decode_object(raw: bytes, name: str) -> tuple[str, dict[str, Any]]:

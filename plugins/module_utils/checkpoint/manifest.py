@@ -96,7 +96,7 @@ def read_manifest(snapshot: Path) -> Manifest | None:
         )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise VllmHostError(
             "manifest_unreadable",
             f"{path} cannot be read: {error}. Remove this file: the next checkpoint_fetch verifies the snapshot anew.",

@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 
 # What a server may ask us to wait for; beyond it the run fails and says so.
 LONGEST_WAIT_S = 3600.0
+_FOREVER_S = 1e9  # JSON has no infinity
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 # RateLimit: "api";r=0;t=55 (draft-ietf-httpapi-ratelimit-headers): nothing remains, new quota in 55 s.
 RATE_LIMIT = re.compile(r"r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
@@ -38,14 +39,14 @@ def wait_as_told(headers: Mapping[str, str]) -> float | None:
     """Seconds that an answer asks us to wait: Retry-After (seconds or a date), else a rate limit that is used up."""
     told = headers.get("Retry-After", "").strip()
     if told.isdecimal():
-        return float(told)
+        return min(float(told), _FOREVER_S)
     if told:
         try:
             return max(0.0, (parsedate_to_datetime(told) - datetime.now(timezone.utc)).total_seconds())
         except (TypeError, ValueError):
             pass
     used_up = RATE_LIMIT.search(headers.get("RateLimit", ""))
-    return float(used_up[1]) if used_up else None
+    return min(float(used_up[1]), _FOREVER_S) if used_up else None
 
 
 class Gate:

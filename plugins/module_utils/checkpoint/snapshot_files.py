@@ -158,7 +158,7 @@ def _check_indexes(folder: Path, files: tuple[SnapshotFile, ...], present: dict[
     for index in (file for file in files if file.path.endswith(".safetensors.index.json")):
         try:
             shards = set(json.loads(index.real.read_bytes())["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _incomplete(folder, f"{index.path} cannot be read ({error})", [index.path]) from error
         beside = index.path.rpartition("/")[0]
         paths = {shard: f"{beside}/{shard}" if beside else str(shard) for shard in shards}

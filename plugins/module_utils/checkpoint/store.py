@@ -19,7 +19,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,9 +28,8 @@ from urllib.parse import quote
 
 from ..errors import VllmHostError
 from .manifest import Manifest, read_manifest, utc_now, write_json_durably
-from .tree import SHA1, TreeFile, tree_file
+from .tree import SHA1, TreeFile, require_repo_id, tree_file
 
-REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 TREE_SCHEMA = 1
 
 
@@ -39,10 +37,7 @@ class Store:
     """One repository's folder below the store's root."""
 
     def __init__(self, root: Path, repo_id: str) -> None:
-        if not REPO_ID.fullmatch(repo_id) or ".." in repo_id or "--" in repo_id:
-            raise VllmHostError(
-                "repo_id_invalid", f"repo_id {repo_id!r} is not of the form organization/name.", repo_id=repo_id
-            )
+        require_repo_id(repo_id)
         self.repo_id = repo_id
         self.folder = root / repo_id.replace("/", "--")
         self.snapshots = self.folder / "snapshots"

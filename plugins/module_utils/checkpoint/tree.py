@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import VllmHostError
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
+_REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 SHA1 = re.compile(r"[0-9a-f]{40}")
 
 
@@ -50,15 +51,16 @@ class TreeFile:
         return {"path": self.path, "size": self.size, "sha256": self.sha256, "git_oid": self.git_oid}
 
 
-def tree_file(path: str, size: Any, sha256: str | None, git_oid: str | None) -> TreeFile:
+def tree_file(path: str, size: Any, sha256: Any, git_oid: Any) -> TreeFile:
     """Check what came from outside.
 
     Raises:
         VllmHostError: ``unsafe_path``; ``tree_invalid`` for a size or digest that is none.
     """
     safe_path(path)
+    sha256, git_oid = (digest if isinstance(digest, str) else None for digest in (sha256, git_oid))
     digest_is_right = SHA256.fullmatch(sha256) if sha256 else git_oid and SHA1.fullmatch(git_oid)
-    if not isinstance(size, int) or size < 0 or not digest_is_right:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0 or not digest_is_right:
         raise VllmHostError(
             "tree_invalid",
             f"the Hub lists {path!r} without a usable size and digest (size {size!r}, sha256 {sha256!r}, oid {git_oid!r}). "
@@ -66,6 +68,18 @@ def tree_file(path: str, size: Any, sha256: str | None, git_oid: str | None) -> 
             path=path,
         )
     return TreeFile(path, size, sha256, git_oid)
+
+
+def require_repo_id(repo_id: str) -> None:
+    """Nothing for what a Hub may call a repository (96 characters are its own limit of a name).
+
+    Raises:
+        VllmHostError: ``repo_id_invalid``.
+    """
+    if not _REPO_ID.fullmatch(repo_id) or ".." in repo_id or "--" in repo_id or len(repo_id) > 200:
+        raise VllmHostError(
+            "repo_id_invalid", f"repo_id {repo_id[:200]!r} is not of the form organization/name.", repo_id=repo_id[:200]
+        )
 
 
 def safe_path(path: str) -> str:

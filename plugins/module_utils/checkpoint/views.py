@@ -44,7 +44,7 @@ SCHEMA = 1
 RETIRED_SECONDS = 7 * 24 * 3600
 """How long a view that is no longer served stays for a rollback; it costs a few kilobytes."""
 LOCK_SECONDS = 60
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # file names end at 255 bytes
 _NO_HARD_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
 
 
@@ -324,8 +324,8 @@ def _check_places(request: ViewRequest) -> None:
     if not _NAME.fullmatch(request.name):
         raise VllmHostError(
             "view_name_invalid",
-            f"name {request.name!r} must be letters, digits, '.', '_' and '-', beginning with a letter or digit.",
-            name=request.name,
+            f"name {request.name[:200]!r} must be at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit.",
+            name=request.name[:200],
         )
     views, snapshot = request.views.resolve(), request.snapshot.folder
     if views == snapshot or snapshot in views.parents or views in snapshot.parents:

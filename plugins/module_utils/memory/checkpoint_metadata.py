@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from ..checkpoint.json_text import decode_object
+from ..checkpoint.json_text import read_object
 from ..errors import VllmHostError
-from .safetensors_headers import HEADER_LIMIT_BYTES, TensorGroup, read_local_headers
+from .safetensors_headers import HEADER_LIMIT_BYTES, TensorGroup, TensorTally, read_local_headers
 
 INDEX_NAME = "model.safetensors.index.json"
 #: An index of a trillion parameters has 40 MB; what is larger than a header may be is no index.
+_MOST_BYTES = 1 << 60
 INDEX_LIMIT_BYTES = HEADER_LIMIT_BYTES
 CONFIG_NAME = "config.json"
 HF_QUANT_CONFIG_NAME = "hf_quant_config.json"
@@ -76,12 +77,24 @@ def read_local_checkpoint(path: str) -> CheckpointMetadata:
             f"{folder} has no {CONFIG_NAME}: it is not a checkpoint in the format that vLLM serves. Check the path.",
             path=str(folder),
         )
-    sizes = {item.name: item.stat().st_size for item in folder.iterdir() if item.is_file()}
+    sizes = {}
+    for item in folder.iterdir():
+        if item.is_file():
+            sizes[item.name] = item.stat().st_size
+        elif item.is_symlink() and not item.exists():
+            raise VllmHostError(
+                "checkpoint_incomplete",
+                f"{item} is a link to a file that is not there. Fetch the checkpoint again.",
+                path=str(folder),
+                missing=[item.name],
+            )
     config = _read_object(folder / CONFIG_NAME)
     hf_quant_config = _read_object(folder / HF_QUANT_CONFIG_NAME) if HF_QUANT_CONFIG_NAME in sizes else None
     known = CheckpointMetadata(str(folder), "", config, hf_quant_config, bytes_total=sum(sizes.values()))
     named, index_total = _local_index(folder, sizes)
     shards = named or weight_files(sizes)
+    if not named:
+        require_whole_families(shards, str(folder))
     missing = sorted(name for name in shards if name not in sizes)
     if missing and len(missing) == len(shards) and index_total:
         note = f"the shards are not here; sizes are those of {INDEX_NAME}"
@@ -98,7 +111,7 @@ def read_local_checkpoint(path: str) -> CheckpointMetadata:
     tally = read_local_headers(folder / name for name in sorted(shards))
     return replace(
         known,
-        tensors=tally.groups(),
+        tensors=tensors_of(tally, str(folder)),
         weight_bytes=sum(sizes[name] for name in shards),
         bytes_read=tally.bytes_read,
     )
@@ -123,6 +136,38 @@ def needs_index(shards: Iterable[str]) -> bool:
     return len(families) != 1 or next(iter(families))[1] != len(names)
 
 
+def tensors_of(tally: TensorTally, where: str) -> tuple[TensorGroup, ...]:
+    """All groups; ``bad_safetensors`` where there are none, for no weights are not weights of no size."""
+    if not tally.tensors:
+        raise VllmHostError(
+            "bad_safetensors",
+            f"{where}: its safetensors files hold no tensors at all. Fetch it again or choose another checkpoint.",
+            file=where,
+        )
+    return tally.groups()
+
+
+def require_whole_families(shards: Iterable[str], where: str) -> None:
+    """Nothing if each family ``x-00001-of-00119`` has all its files.
+
+    Raises:
+        VllmHostError: ``checkpoint_incomplete``.
+    """
+    families: dict[tuple[str, int], int] = {}
+    for match in filter(None, map(_SHARD.fullmatch, shards)):
+        family = (match.group(1), int(match.group(3)))
+        families[family] = families.get(family, 0) + 1
+    for (name, expected), found in families.items():
+        if found < expected:
+            raise VllmHostError(
+                "checkpoint_incomplete",
+                f"{where} has {found} of the {expected} files {name}-*-of-{expected:05d}.safetensors. Fetch the checkpoint again.",
+                path=where,
+                found=found,
+                expected=expected,
+            )
+
+
 def index_shards(document: Mapping[str, Any], where: str) -> tuple[list[str], Optional[int]]:
     """Files and total size that an index names.
 
@@ -132,13 +177,15 @@ def index_shards(document: Mapping[str, Any], where: str) -> tuple[list[str], Op
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, Mapping) or not weight_map:
         raise _bad_index(where, "has no weight_map")
-    names = set(weight_map.values())
+    names = {name if isinstance(name, str) else repr(name) for name in weight_map.values()}
     for name in names:
-        if not isinstance(name, str) or "/" in name or name.startswith(".") or not name.endswith(".safetensors"):
-            raise _bad_index(where, f"names {name!r} as a file of weights")
+        if "/" in name or name.startswith(".") or not name.endswith(".safetensors"):
+            raise _bad_index(where, f"names {name[:200]!r} as a file of weights")
     metadata = document.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, Mapping) else None
-    return sorted(names), int(total) if isinstance(total, (int, float)) and total > 0 else None
+    if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 < total < _MOST_BYTES:
+        return sorted(names), None
+    return sorted(names), int(total)
 
 
 def parse_index(raw: bytes, where: str) -> tuple[list[str], Optional[int]]:
@@ -179,10 +226,9 @@ def _local_index(folder: Path, sizes: Mapping[str, int]) -> tuple[list[str], Opt
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        raw = path.read_bytes()
+        return read_object(path)[1]
     except OSError as error:
         raise VllmHostError("checkpoint_unreadable", f"{path}: {error.strerror}.", file=str(path)) from error
-    return decode_object(raw, str(path))[1]
 
 
 def _bad_index(where: str, what: str) -> VllmHostError:

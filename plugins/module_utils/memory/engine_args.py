@@ -133,7 +133,7 @@ class EngineArgs:
         if isinstance(value, str):
             try:
                 value = json.loads(value)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise _bad(key, value, "a mapping or its JSON text") from error
         if not isinstance(value, Mapping):
             raise _bad(key, value, "a mapping or its JSON text")

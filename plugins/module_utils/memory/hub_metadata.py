@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ..checkpoint.hub import CONTENT_RANGE, MISSING_LIBRARY, Hub, HubUnreachable, Trouble, public_url
-from ..checkpoint.json_text import decode_object
+from ..checkpoint.json_text import decode_object, require_readable_size
 from ..checkpoint.retry import Gate, RetryPolicy
 from ..checkpoint.tree import TreeFile
 from ..errors import VllmHostError
@@ -24,6 +24,8 @@ from .checkpoint_metadata import (
     needs_index,
     other_weight_bytes,
     parse_index,
+    require_whole_families,
+    tensors_of,
     weight_files,
 )
 from .safetensors_headers import PREFIX_BYTES, TensorTally, header_bytes
@@ -136,7 +138,7 @@ def read_hub_checkpoint(
         tally = _headers(hub, [files[name] for name in shards], commit, repo_id, connections)
         return replace(
             known,
-            tensors=tally.groups(),
+            tensors=tensors_of(tally, repo_id),
             weight_bytes=sum(sizes[name] for name in shards),
             bytes_read=json_bytes + tally.bytes_read,
             notes=tuple(sorted(hub.notes)),
@@ -149,6 +151,8 @@ def _shards(hub: MetadataHub, files: dict[str, TreeFile], commit: str, repo_id: 
     """Names of the weight files, and the bytes that were read to find them."""
     shards = weight_files(files)
     index = files.get(INDEX_NAME)
+    if index is None:
+        require_whole_families(shards, repo_id)
     if index is None or not needs_index(shards):
         return shards, 0
     where = f"{repo_id}: {INDEX_NAME}"
@@ -168,7 +172,9 @@ def _shards(hub: MetadataHub, files: dict[str, TreeFile], commit: str, repo_id: 
 def _document(hub: MetadataHub, file: Optional[TreeFile], commit: str, repo_id: str) -> Optional[dict[str, Any]]:
     if file is None or file.size == 0:
         return None
-    return decode_object(hub.piece(file, commit, 0, file.size).content, f"{repo_id}: {file.path}")[1]
+    where = f"{repo_id}: {file.path}"
+    require_readable_size(file.size, where)
+    return decode_object(hub.piece(file, commit, 0, file.size).content, where)[1]
 
 
 def _headers(hub: MetadataHub, shards: Sequence[TreeFile], commit: str, repo_id: str, connections: int) -> TensorTally:

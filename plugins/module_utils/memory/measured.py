@@ -150,9 +150,15 @@ def find_measurement(key: Mapping[str, Any], folder: str = MEASURED_FOLDER) -> O
     path = measurement_path(key, folder)
     try:
         record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA or record.get("key") != dict(key):
         return None
     known = {name: value for name, value in record.items() if name in Measurement.__dataclass_fields__}
+    figures = [value for name, value in known.items() if name not in ("key", "measured_at") and value is not None]
+    if any(
+        isinstance(figure, bool) or not isinstance(figure, (int, float)) or not 0 <= figure < 1 << 62
+        for figure in figures
+    ):
+        return None
     return Measurement(**known)

@@ -9,6 +9,7 @@ config_defaults_data. What a top-level configuration must say itself (layers, he
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -76,6 +77,7 @@ def bad_config(message: str, key: str, **details: Any) -> VllmHostError:
     return VllmHostError("bad_config", f"config.json: {message}", file="config.json", key=key, **details)
 
 
+_NAME = re.compile(r"[\w.:-]{1,200}")
 #: No number of a configuration is larger; a larger one is a mistake or an attack on the memory of this process.
 _LARGEST = 1 << 31
 #: No model has more layers.
@@ -275,7 +277,8 @@ def parse_model_config(
         and text.get("is_causal", True)
     )
     architectures = config.get("architectures") or part.get("architectures") or []
-    if not isinstance(architectures, (list, tuple)) or not all(isinstance(name, str) for name in architectures):
+    listed = isinstance(architectures, (list, tuple))
+    if not listed or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in architectures):
         raise bad_config("architectures must be a list of names.", "architectures", found=repr(architectures)[:200])
     model_dtype = (
         _dtype_of(config, text) if dtype == "auto" else {"half": "float16", "float": "float32"}.get(dtype, dtype)

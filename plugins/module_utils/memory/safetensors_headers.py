@@ -130,7 +130,7 @@ class TensorTally:
         counts, names = self._counts, self._names
         if not names.isdisjoint(entries):
             repeated = min(names.intersection(entries))
-            raise _bad(where, f"repeats tensor {repeated!r}, which another file has too", tensor=repeated)
+            raise _bad(where, f"repeats tensor {repeated[:200]!r}, which another file has too", tensor=repeated[:200])
         names.update(entries)
         spans = []
         try:
@@ -148,7 +148,9 @@ class TensorTally:
                     counts[(name, "", entry["dtype"], shape, end - begin)] = 1
         except (KeyError, TypeError, ValueError) as error:
             raise _bad(
-                where, f"describes tensor {name!r} without a sound dtype, shape or data_offsets", tensor=name
+                where,
+                f"describes tensor {name[:200]!r} without a sound dtype, shape or data_offsets",
+                tensor=name[:200],
             ) from error
         _check_spans(spans, data_bytes, where)
 
@@ -228,15 +230,16 @@ def _check_spans(spans: list[tuple[int, int]], data_bytes: int, where: str) -> N
 
 def _check_size(name: str, dtype: str, shape: tuple[int, ...], size: int) -> None:
     """Offsets agree with dtype and shape; a dtype that this table does not know yet is believed."""
+    tensor = f"tensor {name[:200]!r}"
     numbers_sound = isinstance(size, int) and all(isinstance(extent, int) and extent >= 0 for extent in shape)
     if not isinstance(dtype, str) or not numbers_sound:
-        raise _bad(f"tensor {name}", f"has dtype {dtype!r}, shape {list(shape)} and {size!r} bytes")
+        raise _bad(tensor, f"has dtype {dtype!r}, shape {list(shape)} and {size!r} bytes")
     bits = DTYPE_BITS.get(dtype)
     elements = 1
     for extent in shape:
         elements *= extent
     if bits is not None and (elements * bits + 7) // 8 != size:
-        raise _bad(f"tensor {name}", f"takes {size} bytes, but {dtype} {list(shape)} is {elements * bits // 8}")
+        raise _bad(tensor, f"takes {size} bytes, but {dtype} {list(shape)} is {elements * bits // 8}")
 
 
 def _bad(where: str, what: str, **details: Optional[Any]) -> VllmHostError:

@@ -174,7 +174,7 @@ def _split_layer(name: str) -> tuple[str, Optional[int]]:
         head, found, rest = name.partition(marker)
         if found:
             number, dot, tail = rest.partition(".")
-            if number.isdecimal():
+            if number.isdecimal() and len(number) < 10:
                 return f"{head}{marker}*.{tail}", int(number)
     return name, None
 

@@ -240,6 +240,7 @@ def test_a_view_counts_as_old_from_the_end_of_its_service(snapshot, views):
         (lambda s: add_manifest(s, complete=False), "snapshot_incomplete", "checkpoint_fetch"),
         (lambda s: (s / "model-00002-of-00002.safetensors").unlink(), "snapshot_incomplete", "model-00002"),
         (lambda s: (s / ".manifest.json").write_text("{"), "manifest_unreadable", ".manifest.json"),
+        (lambda s: (s / ".manifest.json").write_text("[" * 100_000), "manifest_unreadable", ".manifest.json"),
     ],
 )
 @damages_snapshot
@@ -258,6 +259,16 @@ def test_a_plain_folder_is_checked_against_its_own_index(make_checkpoint, tmp_pa
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(VllmHostError, match="model-00002") as refused:
         serve_view(folder, tmp_path / "views", NAME, "stripped")
+    assert refused.value.code == "snapshot_incomplete"
+
+
+def test_an_index_that_is_nested_without_end(make_checkpoint, tmp_path):
+    folder = make_checkpoint()
+    index = folder / "model.safetensors.index.json"
+    index.unlink(missing_ok=True)
+    index.write_text("[" * 100_000)
+    with pytest.raises(VllmHostError) as refused:
+        serve_view(folder, tmp_path / "views", NAME, "original")
     assert refused.value.code == "snapshot_incomplete"
 
 
@@ -310,7 +321,8 @@ def test_odd_places_are_refused(snapshot, views, make_checkpoint, tmp_path):
     assert code(snapshot / "config.json", views, NAME, "stripped") == "not_a_checkpoint"
     assert code(snapshot, snapshot / "views", NAME, "stripped") == "views_misplaced"
     assert code(snapshot, snapshot.parents[1], NAME, "stripped") == "views_misplaced"
-    assert code(snapshot, views, "../evil", "stripped") == "view_name_invalid"
+    for name in ("../evil", "a b", "", ".", "-x", "a/b", "a\n", "x" * 300):
+        assert code(snapshot, views, name, "stripped") == "view_name_invalid"
     (tmp_path / "empty").mkdir()
     assert code(tmp_path / "empty", views, NAME, "stripped") == "not_a_checkpoint"
     (views / "folder").mkdir()

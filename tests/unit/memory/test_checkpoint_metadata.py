@@ -215,3 +215,47 @@ def test_a_hostile_shard_is_named(folder: Path) -> None:
     with Hub(folder.parents[1]) as running, pytest.raises(VllmHostError, match="model-00002-of-00003") as caught:
         read_hub_checkpoint("org/name", endpoint=running.endpoint)
     assert caught.value.code == "bad_safetensors"
+
+
+def test_a_part_of_a_family_is_not_the_model(folder: Path, hub: Hub) -> None:
+    """Without an index nothing but the names says that two of three files are not the whole."""
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    for read in (
+        lambda: read_local_checkpoint(str(folder)),
+        lambda: read_hub_checkpoint("org/name", endpoint=hub.endpoint),
+    ):
+        with pytest.raises(VllmHostError, match="2 of the 3 files") as caught:
+            read()
+        assert caught.value.code == "checkpoint_incomplete"
+
+
+@pytest.mark.parametrize("name", ["model-00002-of-00003.safetensors", "hf_quant_config.json"])
+def test_a_link_to_nothing_is_not_left_out(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    (folder / name).symlink_to("../../blobs/gone")
+    with pytest.raises(VllmHostError, match=name) as caught:
+        read_local_checkpoint(str(folder))
+    assert caught.value.code == "checkpoint_incomplete"
+
+
+def test_files_without_tensors_are_not_weights_of_no_size(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, CONFIG, [], 1)
+    with pytest.raises(VllmHostError, match="no tensors at all") as caught:
+        read_local_checkpoint(str(tmp_path))
+    assert caught.value.code == "bad_safetensors"
+
+
+@pytest.mark.parametrize("total", [True, "5", -1, 1e400, 10**30])
+def test_a_total_that_is_none_is_not_believed(folder: Path, total: Any) -> None:
+    index(folder, ["gone.safetensors"], total)
+    with pytest.raises(VllmHostError) as caught:
+        read_local_checkpoint(str(folder))
+    assert caught.value.code == "checkpoint_incomplete"
+
+
+def test_a_configuration_of_a_gigabyte_is_not_read(folder: Path) -> None:
+    with (folder / "config.json").open("wb") as stream:
+        stream.truncate(2**30)
+    with pytest.raises(VllmHostError) as caught:
+        read_local_checkpoint(str(folder))
+    assert caught.value.code == "json_too_large"

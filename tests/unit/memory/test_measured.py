@@ -46,6 +46,11 @@ def test_what_is_damaged_or_foreign_is_no_record(tmp_path: Path) -> None:
     for content in ("", "{", "[]", '{"schema": 2}', json.dumps({"schema": 1, "key": {"model": "other"}})):
         path.write_text(content)
         assert find_measurement(wanted, str(tmp_path)) is None
+    path.write_text("[" * 100_000)
+    assert find_measurement(wanted, str(tmp_path)) is None
+    for figure in ("12", [], True, -1, float("nan"), 1e400):
+        path.write_text(json.dumps({"schema": 1, "key": wanted, "available_kv_cache_bytes": figure}))
+        assert find_measurement(wanted, str(tmp_path)) is None
     path.write_text(json.dumps({"schema": 1, "key": wanted, "of_a_later_version": 1, "num_gpu_blocks": 7}))
     found = find_measurement(wanted, str(tmp_path))
     assert found is not None and found.num_gpu_blocks == 7
