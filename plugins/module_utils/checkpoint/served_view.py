@@ -13,7 +13,7 @@ from typing import Any, Optional
 from ..errors import VllmHostError
 from .kv_declarations import FILES, StripPlan, plan_strip
 from .snapshot_files import read_snapshot
-from .views import ViewRequest, ViewResult, ensure_view
+from .views import ViewRequest, ViewResult, ensure_view, require_view_name
 
 STATES = ("stripped", "original")
 _NOT_THERE_YET = ("snapshot_missing", "snapshot_incomplete")
@@ -69,6 +69,7 @@ def serve_view(snapshot: Path, views: Path, name: str, state: str, *, check: boo
         VllmHostError: see ``snapshot_files.read_snapshot``, ``kv_declarations.plan_strip``, ``views.ensure_view``;
             ``snapshot_unreadable``.
     """
+    require_view_name(name)
     try:
         found = read_snapshot(snapshot)
         plan = plan_strip(found.folder) if state == "stripped" else _NOTHING

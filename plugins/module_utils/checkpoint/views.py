@@ -320,13 +320,18 @@ def _busy(lock: Path) -> VllmHostError:
     )
 
 
-def _check_places(request: ViewRequest) -> None:
-    if not _NAME.fullmatch(request.name):
+def require_view_name(name: str) -> None:
+    """Raises ``view_name_invalid``."""
+    if not _NAME.fullmatch(name):
         raise VllmHostError(
             "view_name_invalid",
-            f"name {request.name[:200]!r} must be at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit.",
-            name=request.name[:200],
+            f"name {name[:200]!r} must be at most 100 letters, digits, '.', '_' and '-', beginning with a letter or digit.",
+            name=name[:200],
         )
+
+
+def _check_places(request: ViewRequest) -> None:
+    require_view_name(request.name)
     views, snapshot = request.views.resolve(), request.snapshot.folder
     if views == snapshot or snapshot in views.parents or views in snapshot.parents:
         raise VllmHostError(
