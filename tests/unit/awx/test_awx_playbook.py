@@ -18,7 +18,8 @@ from tests.awx.collection import awx_collection
 from tests.awx.stub import TOKEN, Awx, serving
 from tests.host.paths import CHECKOUT
 
-pytestmark = pytest.mark.slow
+# Each test goes on from what the one before it left in AWX.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("awx")]
 Play = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
