@@ -132,7 +132,7 @@ def parse_result(level: int, text: str) -> BenchPoint:
             p99_ttft_ms=round(float(document["p99_ttft_ms"]), 1),
             median_tpot_ms=round(float(document["median_tpot_ms"]), 2),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise VllmHostError(
             "bench_failed", f"The result of vllm bench serve is not understood: {error!r}", concurrency=level
         ) from error

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
+import re
 import socket
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
-from urllib.parse import urlsplit
+from typing import Any, Optional, Union
 
 from ..errors import VllmHostError
+from .urls import server_port, server_url
 
 _MAX_BODY = 32 << 20
 _ERROR_CHARS = 500
+#: More tokens than any model takes: what is beyond is no count.
+MOST_TOKENS = 1 << 24
 
 
 class ApiError(Exception):
@@ -65,22 +69,31 @@ class Client:
         timeout: seconds for each request as a whole.
 
     Raises:
-        VllmHostError: ``url_invalid``.
+        VllmHostError: ``url_invalid``, ``api_key_invalid``.
     """
 
     def __init__(self, url: str, api_key: str = "", timeout: float = 120.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise VllmHostError("url_invalid", f"'{url}' is no http or https URL.", url=url)
+        parts = server_url(url)
+        if not re.fullmatch(r"[\x21-\x7e]*", api_key):
+            raise VllmHostError(
+                "api_key_invalid",
+                f"The API key ({len(api_key)} characters) has a blank, a line break or another character that no header can carry, perhaps"
+                " at its end. Give the key alone (vllm_api_key).",
+            )
         self._secure = parts.scheme == "https"
-        self._host = parts.hostname
-        self._port = parts.port or (443 if self._secure else 80)
+        self._host = str(parts.hostname)
+        self._port = server_port(parts)
         path = parts.path.rstrip("/")
         self._prefix = path[: -len("/v1")] if path.endswith("/v1") else path
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        self._api_key = api_key
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self.timeout = timeout
+
+    def told(self, text: str) -> str:
+        """What a server said, for messages and reports: some repeat the key that they refuse."""
+        return text.replace(self._api_key, "...") if self._api_key else text
 
     def get(self, path: str) -> Any:
         """GET a JSON document; raises ApiError."""
@@ -100,12 +113,12 @@ class Client:
             choice = document["choices"][0]
             message = choice["message"]
             answer = Answer(
-                content=message.get("content") or "",
+                content=_words(message, "content"),
                 # `reasoning` since vLLM 0.13, `reasoning_content` before.
-                reasoning=message.get("reasoning") or message.get("reasoning_content") or "",
+                reasoning=_words(message, "reasoning") or _words(message, "reasoning_content"),
                 tool_calls=[_tool_call(call["function"]) for call in message.get("tool_calls") or []],
-                finish_reason=choice.get("finish_reason") or "",
-                usage=document.get("usage") or {},
+                finish_reason=_words(choice, "finish_reason"),
+                usage=_usage(document),
             )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ApiError(
@@ -121,11 +134,9 @@ class Client:
         calls: dict[int, dict[str, str]] = {}
         with _Exchange(self, "POST", "/v1/chat/completions", {**body, "stream": True, **_USAGE}) as exchange:
             for event in exchange.events():
-                usage = event.get("usage")
-                if usage:
-                    answer.usage = usage
-                for choice in event.get("choices") or []:
-                    if self._add(answer, calls, choice):
+                answer.usage = _usage(event) or answer.usage
+                for choice in _choices(event):
+                    if self._added(answer, calls, choice):
                         now = time.monotonic() - started
                         answer.last_token_seconds = now
                         if answer.first_token_seconds is None:
@@ -134,21 +145,28 @@ class Client:
         answer.seconds = time.monotonic() - started
         return answer
 
+    def _added(self, answer: Answer, calls: dict[int, dict[str, str]], choice: Any) -> bool:
+        try:
+            return self._add(answer, calls, choice)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ApiError(
+                "shape", f"an event of the stream is no chat completion: {json.dumps(choice)[:_ERROR_CHARS]}"
+            ) from error
+
     @staticmethod
     def _add(answer: Answer, calls: dict[int, dict[str, str]], choice: Mapping[str, Any]) -> bool:
         """Add a piece; whether it held text."""
         delta = choice.get("delta") or {}
-        content = delta.get("content") or ""
-        reasoning = delta.get("reasoning") or delta.get("reasoning_content") or ""
+        content = _words(delta, "content")
+        reasoning = _words(delta, "reasoning") or _words(delta, "reasoning_content")
         answer.content += content
         answer.reasoning += reasoning
         for call in delta.get("tool_calls") or []:
             known = calls.setdefault(call.get("index", 0), {"name": "", "arguments": ""})
             function = call.get("function") or {}
-            known["name"] += function.get("name") or ""
-            known["arguments"] += function.get("arguments") or ""
-        if choice.get("finish_reason"):
-            answer.finish_reason = choice["finish_reason"]
+            known["name"] += _words(function, "name")
+            known["arguments"] += _words(function, "arguments")
+        answer.finish_reason = _words(choice, "finish_reason") or answer.finish_reason
         return bool(content or reasoning or delta.get("tool_calls"))
 
 
@@ -156,7 +174,41 @@ _USAGE = {"stream_options": {"include_usage": True}}
 
 
 def _tool_call(function: Mapping[str, Any]) -> dict[str, str]:
-    return {"name": function.get("name") or "", "arguments": function.get("arguments") or ""}
+    return {"name": _words(function, "name"), "arguments": _words(function, "arguments")}
+
+
+def _words(part: Mapping[str, Any], key: str) -> str:
+    """A text, empty when it is not there; TypeError for anything else."""
+    found = part.get(key)
+    if found is not None and not isinstance(found, str):
+        raise TypeError(f"{key} is no text")
+    return (found or "").encode("utf-8", "replace").decode()  # half a character can be written nowhere
+
+
+def _usage(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Counts as the server reports them; what is no count is left out."""
+    found = document.get("usage")
+    counts = found if isinstance(found, dict) else {}
+    return {name: count for name, count in counts.items() if not name.endswith("_tokens") or _is_count(count)}
+
+
+def _is_count(found: Any) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MOST_TOKENS
+
+
+def _parsed(text: Union[str, bytes]) -> Any:
+    """JSON, in which what is no number of JSON is null."""
+    return json.loads(text, parse_constant=lambda _word: None, parse_float=_finite)
+
+
+def _finite(digits: str) -> Optional[float]:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def _choices(event: Mapping[str, Any]) -> list[Any]:
+    found = event.get("choices")
+    return found if isinstance(found, list) else []
 
 
 class _Exchange:
@@ -186,7 +238,7 @@ class _Exchange:
             except (OSError, http.client.HTTPException) as error:
                 raise ApiError("refused", f"{self._what}: the server does not answer ({error})") from error
             if self._response.status != 200:
-                text = self._read().decode("utf-8", "replace")
+                text = self._client.told(self._read().decode("utf-8", "replace"))
                 raise ApiError(
                     "status",
                     f"{self._what} was refused with status {self._response.status}: {_reason(text)}",
@@ -203,9 +255,10 @@ class _Exchange:
     def json(self) -> Any:
         text = self._read()
         try:
-            return json.loads(text)
-        except ValueError as error:
-            raise ApiError("not_json", f"{self._what}: the answer is no JSON: {text[:200]!r}") from error
+            return _parsed(text)
+        except (ValueError, RecursionError) as error:
+            shown = self._client.told(text.decode("utf-8", "replace"))[:200]
+            raise ApiError("not_json", f"{self._what}: the answer is no JSON: {shown!r}") from error
 
     def events(self) -> Any:
         """The JSON documents of a stream of server-sent events, up to its end mark."""
@@ -226,13 +279,19 @@ class _Exchange:
             if data == "[DONE]":
                 return
             try:
-                event = json.loads(data)
-            except ValueError as error:
+                event = _parsed(data)
+            except (ValueError, RecursionError) as error:
                 raise ApiError(
-                    "not_json", f"{self._what}: an event of the stream is no JSON: {data[:200]!r}"
+                    "not_json", f"{self._what}: an event of the stream is no JSON: {self._client.told(data)[:200]!r}"
                 ) from error
+            if not isinstance(event, dict):
+                raise ApiError(
+                    "shape", f"{self._what}: an event of the stream is no object: {self._client.told(data)[:200]!r}"
+                )
             if "error" in event:
-                raise ApiError("status", f"{self._what}: the stream reports an error: {_reason(data)}")
+                raise ApiError(
+                    "status", f"{self._what}: the stream reports an error: {_reason(self._client.told(data))}"
+                )
             yield event
 
     def _arm(self) -> None:
@@ -267,9 +326,9 @@ class _Exchange:
 def _reason(text: str) -> str:
     """The message of an error document, or its beginning."""
     try:
-        document = json.loads(text)
+        document = _parsed(text)
         error = document.get("error", document)
         message = error.get("message") if isinstance(error, dict) else str(error)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         message = None
     return str(message or text)[:_ERROR_CHARS]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .openai_client import Answer, ApiError, Client
+from .openai_client import MOST_TOKENS, Answer, ApiError, Client
 from .probe_data import (
     CONVERSATIONS,
     FILLER,
@@ -32,6 +32,8 @@ from .probe_data import (
 )
 from .text_health import language_of, leaked_markup, unhealthy
 
+#: Of one answer, in the result and the report.
+MOST_CHARACTERS = 10_000
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _LANGUAGES = {"de": "German", "en": "English", "es": "Spanish", "fr": "French", "other-script": "another script"}
 
@@ -84,7 +86,27 @@ class Context:
         shown = answer.content
         if answer.tool_calls:
             shown = "\n".join([shown, *(f"{call['name']}({call['arguments']})" for call in answer.tool_calls)]).strip()
-        self.exchanges.append({"prompt": prompt, "answer": shown, "reasoning": answer.reasoning})
+        self.exchanges.append({"prompt": prompt, "answer": _cut(shown), "reasoning": _cut(answer.reasoning)})
+
+
+def _cut(text: str) -> str:
+    """A text for the report, which has no room for one without end."""
+    more = len(text) - MOST_CHARACTERS
+    return text if more <= 0 else f"{text[:MOST_CHARACTERS]} ... and {more:,} characters more"
+
+
+def _name(found: Any) -> str:
+    """A model's name; ValueError for what is none."""
+    if not isinstance(found, str) or not 0 < len(found) <= 500 or not found.isprintable():
+        raise ValueError("no name of a model")
+    return found
+
+
+def _whole(found: Any) -> int:
+    """A number of tokens; ValueError for what is none."""
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= MOST_TOKENS:
+        raise ValueError("no number of tokens")
+    return found
 
 
 def check_functions() -> dict[str, tuple[str, Callable[[Context], Outcome]]]:
@@ -107,8 +129,8 @@ def check_models(context: Context) -> Outcome:
     """The model that is asked for is served; learns its name and its context length."""
     document = context.client.get("/v1/models")
     try:
-        served = {entry["id"]: int(entry.get("max_model_len") or 0) for entry in document["data"]}
-    except (KeyError, TypeError, AttributeError) as error:
+        served = {_name(entry["id"]): _whole(entry.get("max_model_len") or 0) for entry in document["data"]}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ApiError("shape", f"/v1/models is no list of models: {json.dumps(document)[:300]}") from error
     if not context.model and served:
         context.model = next(iter(served))
@@ -214,17 +236,17 @@ def _judge_tool_call(answer: Answer) -> tuple[str, str]:
         return FAILED, f"no tool was called; the answer was: {answer.content[:200]!r}"
     call = answer.tool_calls[0]
     if call["name"] != TOOL_NAME:
-        return FAILED, f"the tool {call['name']!r} was called, which does not exist; {TOOL_NAME} was offered"
+        return FAILED, f"the tool {call['name'][:100]!r} was called, which does not exist; {TOOL_NAME} was offered"
     try:
         arguments = json.loads(call["arguments"])
-    except ValueError:
+    except (ValueError, RecursionError):
         return FAILED, f"the arguments are no JSON: {call['arguments'][:200]!r}"
     name, pattern = TOOL_ARGUMENT
     if not isinstance(arguments, dict) or not re.search(pattern, str(arguments.get(name, "")), re.IGNORECASE):
         return FAILED, f"the arguments do not name Paris as {name}: {call['arguments'][:200]}"
     if answer.finish_reason != "tool_calls":
         return FAILED, f"finish_reason is {answer.finish_reason!r} instead of 'tool_calls'"
-    return PASSED, f"{TOOL_NAME}({call['arguments']})"
+    return PASSED, f"{TOOL_NAME}({call['arguments'][:200]})"
 
 
 def check_streaming(context: Context) -> Outcome:
@@ -292,7 +314,7 @@ def check_usage(context: Context) -> Outcome:
 def _count_tokens(context: Context, **what: Any) -> int:
     """Tokens as vLLM's /tokenize counts them; 0 if the server has no such route."""
     try:
-        return int(context.client.post("/tokenize", {"model": context.model, **what})["count"])
+        return _whole(context.client.post("/tokenize", {"model": context.model, **what})["count"])
     except ApiError as error:
         if error.kind in ("status", "not_json"):
             return 0

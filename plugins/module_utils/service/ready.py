@@ -10,14 +10,14 @@ Runs inside the unit as ``ExecStartPost=… -m gpuhost_vllm.service.ready``, whi
 from __future__ import annotations
 
 import argparse
+import http.client
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 from ..errors import VllmHostError
 from . import systemd
@@ -25,6 +25,7 @@ from .log_triage import triage
 from .ports import listeners
 from .processes import record_processes
 from .systemd import UnitState
+from .urls import server_port, server_url
 
 POLL_S = 0.5
 HEALTH_TIMEOUT_S = 5
@@ -41,9 +42,7 @@ class Ready:
 
 def health_url(url: str) -> str:
     """``http://host:8000`` and ``http://host:8000/health`` both as the latter."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise VllmHostError("url_invalid", f"'{url}' is no URL such as http://127.0.0.1:8000.", url=url)
+    parts = server_url(url)
     path = parts.path if parts.path.rstrip("/") else "/health"
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
@@ -54,15 +53,14 @@ def is_healthy(url: str) -> bool:
     try:
         with opener.open(url, timeout=HEALTH_TIMEOUT_S) as response:
             return bool(response.status == 200)
-    except (OSError, ValueError, urllib.error.URLError):
+    except (OSError, ValueError, http.client.HTTPException):
         return False
 
 
 def is_strangers(url: str, unit: str) -> bool:
     """Whether whoever listens where ``url`` points belongs to something else than ``unit``; False where that cannot be seen."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    owners = [listener.process for listener in listeners(parts.hostname or "", port)]
+    parts = server_url(url)
+    owners = [listener.process for listener in listeners(parts.hostname or "", server_port(parts))]
     return bool(owners) and all(process is not None and process.unit not in (None, unit) for process in owners)
 
 

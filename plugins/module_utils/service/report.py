@@ -65,7 +65,7 @@ def read_previous(text: str) -> dict[str, Any]:
     """An earlier document; {} for none, a damaged one or one of another schema: a report must not fail for its predecessor."""
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) and document.get("schema") == SCHEMA else {}
 

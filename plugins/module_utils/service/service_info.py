@@ -126,7 +126,7 @@ def _is_secret(name: str) -> bool:
 def _record(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 
