@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import VllmHostError
 
@@ -118,6 +120,14 @@ def _failed(level: int, reason: str) -> VllmHostError:
     )
 
 
+def _rounded(found: Any, digits: int) -> float:
+    """A figure; ValueError for none: a benchmark in which nothing completed says NaN."""
+    figure = float(found)
+    if not math.isfinite(figure):
+        raise ValueError(f"{found} is no figure")
+    return round(figure, digits)
+
+
 def parse_result(level: int, text: str) -> BenchPoint:
     """The JSON file of `vllm bench serve --save-result` (0.15 to 0.33); raises ``bench_failed`` if it is another format."""
     try:
@@ -126,11 +136,11 @@ def parse_result(level: int, text: str) -> BenchPoint:
             concurrency=level,
             completed=int(document["completed"]),
             failed=int(document.get("failed") or 0),
-            output_tokens_per_second=round(float(document["output_throughput"]), 2),
-            total_tokens_per_second=round(float(document["total_token_throughput"]), 2),
-            median_ttft_ms=round(float(document["median_ttft_ms"]), 1),
-            p99_ttft_ms=round(float(document["p99_ttft_ms"]), 1),
-            median_tpot_ms=round(float(document["median_tpot_ms"]), 2),
+            output_tokens_per_second=_rounded(document["output_throughput"], 2),
+            total_tokens_per_second=_rounded(document["total_token_throughput"], 2),
+            median_ttft_ms=_rounded(document["median_ttft_ms"], 1),
+            p99_ttft_ms=_rounded(document["p99_ttft_ms"], 1),
+            median_tpot_ms=_rounded(document["median_tpot_ms"], 2),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise VllmHostError(

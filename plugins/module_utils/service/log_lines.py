@@ -20,6 +20,7 @@ _PREFIX = re.compile(_JOURNAL + _PROCESS + _LEVEL)
 TRACEBACK = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _MAX_TRACEBACK_LINES = 400
+_MAX_MESSAGE_CHARS = 100_000
 _GROUP_MEMBER = re.compile(r"^[\s|+-]*\|\s*((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*)")
 
 
@@ -97,7 +98,8 @@ class Traceback:
             same_record = bool(self.site) and (line.site, line.level) == (self.site, self.level)
             if not (same_record or (not line.site and text[:1] in (" ", "\t"))):
                 return False
-            self.exceptions[-1] += "\n" + text
+            if len(self.exceptions[-1]) < _MAX_MESSAGE_CHARS:
+                self.exceptions[-1] += "\n" + text
         self._append(text)
         return True
 

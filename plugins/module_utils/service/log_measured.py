@@ -5,27 +5,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
 
 from .log_patterns_data import MEASURED
 
+#: No figure of a log is larger.
+_TOO_MUCH = 10**15
+
+
+def _number(text: str) -> int:
+    """A whole number; ValueError for what is none, or none of a log."""
+    number = int(text.replace(",", ""))
+    if number >= _TOO_MUCH:
+        raise ValueError("no figure of a log")
+    return number
+
+
+def _figure(text: str) -> float:
+    figure = float(text)
+    if not abs(figure) < _TOO_MUCH:
+        raise ValueError("no figure of a log")
+    return figure
+
+
 _COMPILED = [(key, anchor, re.compile(regex)) for key, anchor, regex in MEASURED]
 _CONFIG_KEYS: dict[str, Callable[[str], Any]] = {  # of the line "Initializing a V1 LLM engine (v…) with config: …"
     "kv_cache_dtype": str,
     "quantization": str,
     "dtype": str,
-    "tensor_parallel_size": int,
-    "pipeline_parallel_size": int,
-    "data_parallel_size": int,
-    "max_seq_len": int,
+    "tensor_parallel_size": _number,
+    "pipeline_parallel_size": _number,
+    "data_parallel_size": _number,
+    "max_seq_len": _number,
     "enforce_eager": lambda value: value == "True",
 }
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
 
 
 class Measurements:
@@ -53,7 +69,9 @@ class Measurements:
             if anchor in text:
                 match = regex.search(text)
                 if match is not None:
-                    self._store(key, stream, match)
+                    # The log says what it likes, a crash may cut a line: what is no figure is none.
+                    with contextlib.suppress(ValueError):
+                        self._store(key, stream, match)
 
     def _worker(self, name: str, stream: str, value: float) -> None:
         self._by_worker.setdefault(name, {})[stream] = value
@@ -61,23 +79,24 @@ class Measurements:
     def _store(self, key: str, stream: str, match: re.Match[str]) -> None:
         values = self._values
         if key == "weights":
-            self._worker("weights_gib", stream, float(match["gib"]))
-            self._worker("load_seconds", stream, float(match["seconds"]))
+            size, seconds = _figure(match["gib"]), _figure(match["seconds"])
+            self._worker("weights_gib", stream, size)
+            self._worker("load_seconds", stream, seconds)
         elif key == "weights_read":
-            self._worker("weights_read_seconds", stream, float(match["seconds"]))
+            self._worker("weights_read_seconds", stream, _figure(match["seconds"]))
         elif key in ("available_kv", "cpu_kv"):
-            self._worker("available_kv_gib", stream, float(match["gib"]))
+            self._worker("available_kv_gib", stream, _figure(match["gib"]))
         elif key == "graph":
-            self._worker("graph_gib", stream, float(match["gib"]))
-            self._worker("graph_seconds", stream, float(match["seconds"]))
+            size, seconds = _figure(match["gib"]), _figure(match["seconds"])
+            self._worker("graph_gib", stream, size)
+            self._worker("graph_seconds", stream, seconds)
         elif key == "init_engine":
-            self._worker("init_engine_seconds", stream, float(match["seconds"]))
+            self._worker("init_engine_seconds", stream, _figure(match["seconds"]))
         elif key == "kv_tokens":
-            values["kv_cache_tokens"] = _number(match["tokens"])
-            values["kv_cache_device"] = match["device"]
+            values.update(kv_cache_tokens=_number(match["tokens"]), kv_cache_device=match["device"])
         elif key == "concurrency":
-            values["max_model_len"] = _number(match["max_model_len"])
-            values["max_concurrency"] = float(match["concurrency"])
+            length, concurrency = _number(match["max_model_len"]), _figure(match["concurrency"])
+            values.update(max_model_len=length, max_concurrency=concurrency)
         elif key == "backend":
             values["attention_backend"] = match["backend"]
         elif key == "engine":
@@ -99,5 +118,6 @@ def _engine_config(config: str) -> dict[str, Any]:
     for key, convert in _CONFIG_KEYS.items():
         match = re.search(rf"\b{key}=([^,\s]+)", config)
         if match is not None and match[1] != "None":
-            found[key] = convert(match[1].strip("'\"").replace("torch.", ""))
+            with contextlib.suppress(ValueError):
+                found[key] = convert(match[1].strip("'\"").replace("torch.", ""))
     return found

@@ -37,7 +37,9 @@ HEALTHY, DEGRADED_VERDICT, STARTING, FAILED, STOPPED = "healthy", "degraded", "s
 
 _BLOCK_LINES = 1024
 _MATCHED_CHARS = 8000  # of a line; vLLM's own messages are shorter
-_EXAMPLE_CHARS = 1000  # of a known message; unknown errors are shown whole
+_EXAMPLE_CHARS = 1000  # of a known message
+_LONG_EXAMPLE_CHARS = 20_000  # of an unknown one
+_LINE_CHARS = 1 << 16  # of a line; what is longer is no message
 _RECORD_LINES = 40  # lines within which those of one process and place are one log record
 _MAX_UNKNOWN = 20  # different unknown errors that are shown
 
@@ -174,7 +176,7 @@ class _Reader:
                     hit = True
                     break
             if hit or self._tracebacks:
-                self._line(line.rstrip("\r\n"), hit)
+                self._line(line[:_LINE_CHARS].rstrip("\r\n"), hit)
 
     def _line(self, raw: str, hit: bool) -> None:
         line = parse_line(raw)
@@ -320,7 +322,7 @@ class _Reader:
                 f"{line.process or 'The server'} reported an error that the table of known messages does not hold.",
                 "Read it as it stands.",
                 0,
-                f"{line.text.strip()} [{line.site}]",
+                f"{_shortened(line.text.strip())} [{line.site}]",
                 line.site,
             ),
             position,
@@ -346,7 +348,7 @@ class _Reader:
             cause=cause.final() if cause else None,
             previous_cause=self._previous_cause.final() if self._previous_cause else None,
             starts=self._starts,
-            last_message=parse_line(self._last_line.rstrip("\r\n")).text[:_EXAMPLE_CHARS],
+            last_message=parse_line(self._last_line[:_LINE_CHARS].rstrip("\r\n")).text[:_EXAMPLE_CHARS],
             lines=self._position,
         )
 
@@ -398,9 +400,15 @@ def _unknown_traceback(traceback: Traceback, severity: str) -> Finding:
         f"{traceback.process or 'A process'} raised {last[:300]}",
         "The table of known messages does not hold it: read the traceback.",
         0,
-        traceback.text,
+        _shortened(traceback.text),
         "traceback",
     )
+
+
+def _shortened(text: str) -> str:
+    """A text for a result: its beginning and its end, where it is long."""
+    half = _LONG_EXAMPLE_CHARS // 2
+    return text if len(text) <= _LONG_EXAMPLE_CHARS else f"{text[:half]}\n[...]\n{text[-half:]}"
 
 
 def _shape(example: str) -> str:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
@@ -30,6 +31,7 @@ def build_report(found: Mapping[str, Any]) -> dict[str, Any]:
             `service` (vllm_service_info), `plan` (fact vllm_plan), `view` (fact vllm_view), `gpus` (gpu_info), `install`
             (vllm_install_info), `log` (vllm_log_triage), `probe` (vllm_probe), `bench` (vllm_bench), `previous` (text of the JSON file before this one).
     """
+    found = _writable(found)
     previous = read_previous(str(found.get("previous") or ""))
     log = found.get("log") or {}
     service = found.get("service") or {}
@@ -64,10 +66,29 @@ def build_report(found: Mapping[str, Any]) -> dict[str, Any]:
 def read_previous(text: str) -> dict[str, Any]:
     """An earlier document; {} for none, a damaged one or one of another schema: a report must not fail for its predecessor."""
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = _writable(json.loads(text))
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            return {}
+        # What is read of it later.
+        substance(document), _side_facts(document), dict(document.get("kv_cache") or {})
+        for row in document.get("forecast") or []:
+            str(row["id"]), float(row["forecast"] or 0)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return {}
-    return document if isinstance(document, dict) and document.get("schema") == SCHEMA else {}
+    return document
+
+
+def _writable(part: Any) -> Any:
+    """The same with nothing in it that JSON or UTF-8 cannot hold: a number that is none is null, half a character a question mark."""
+    if isinstance(part, float):
+        return part if math.isfinite(part) else None
+    if isinstance(part, str):
+        return part.encode("utf-8", "replace").decode()
+    if isinstance(part, Mapping):
+        return {_writable(key): _writable(value) for key, value in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [_writable(value) for value in part]
+    return part
 
 
 def substance(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,4 +318,5 @@ def _install_faults(install: Mapping[str, Any]) -> Iterator[str]:
 
 def as_json(report: Mapping[str, Any]) -> str:
     """The JSON file."""
-    return json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False, default=str) + "\n"
+    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False, default=str)
+    return f"{text}\n"

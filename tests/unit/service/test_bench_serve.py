@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
-from ansible_collections.gpuhost.vllm.plugins.module_utils.service.bench_serve import BenchRequest, bench_serve
+from ansible_collections.gpuhost.vllm.plugins.module_utils.service.bench_serve import (
+    BenchRequest,
+    bench_serve,
+    parse_result,
+)
 
 # Of vLLM 0.32.0 on the CPU, shortened [ran].
 RESULT = {
@@ -69,3 +73,20 @@ def test_no_program(tmp_path: Path) -> None:
     with pytest.raises(VllmHostError) as caught:
         bench_serve(BenchRequest(str(tmp_path / "none"), "http://127.0.0.1:1", "m", "/m", levels=[1]))
     assert caught.value.code == "bench_failed"
+
+
+@pytest.mark.parametrize("odd", ["NaN", "Infinity", "1e400", '"x"', "[]", "null"])
+def test_a_figure_that_is_none_is_told(odd: str) -> None:
+    names = (
+        "completed",
+        "output_throughput",
+        "total_token_throughput",
+        "median_ttft_ms",
+        "p99_ttft_ms",
+        "median_tpot_ms",
+    )
+    for name in names:
+        fields = ", ".join(f'"{each}": {odd if each == name else 1}' for each in names)
+        with pytest.raises(VllmHostError, match="not understood") as caught:
+            parse_result(1, f"{{{fields}}}")
+        assert caught.value.code == "bench_failed"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -409,3 +411,52 @@ def test_figures_of_the_last_start_count() -> None:
 def test_any_iterable_of_lines() -> None:
     result = triage(f"line {i}" for i in range(200_000))
     assert (result.lines, result.findings) == (200_000, ())
+
+
+# --- hostile logs -----------------------------------------------------------------------------------------------------
+
+PREFIX = "(EngineCore pid=1) ERROR 12-02 03:48:20 [core.py:8] "
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        ["\n"] * 5000,
+        [random.Random(1).randbytes(2_000_000).decode("utf-8", "replace")],
+        [PREFIX + "y" * 10_000_000],
+        ["(A pid=1) " * 1_000_000],
+        ["\x1b[" + "0;" * 3_000_000],
+        ["Traceback (most recent call last):", "ValueError: " + "x" * 10_000_000],
+        ["Traceback (most recent call last):", "ValueError: x", *["  more of it"] * 200_000],
+        [PREFIX + "{x} {0.__class__} %s", "Traceback (most recent call last):", "ValueError: {x!r} {0}"],
+        ["Traceback (most recent call last):", *[f'  File "{"f" * 3000}", line 1, in f'] * 1000],
+    ],
+    ids=lambda lines: (lines or [""])[0][:20].strip(),
+)
+def test_a_log_may_be_anything_and_the_result_stays_small(lines: list[str]) -> None:
+    result = triage(lines).as_result()
+    assert result["lines"] == len(lines)
+    assert len(json.dumps(result, allow_nan=False)) < 200_000
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        *(
+            "GPU KV cache size: ,,, tokens",
+            "GPU KV cache size: " + "9" * 5000 + " tokens",
+            "Available KV cache memory: . GiB",
+        ),
+        *("Available KV cache memory: " + "9" * 400 + " GiB", "Model loading took . GiB memory and . seconds"),
+        *(
+            "Maximum concurrency for 1,2,3 tokens per request: 1.1.1x",
+            "Maximum concurrency for , tokens per request: 2x",
+        ),
+        "Initializing a V1 LLM engine (v0.32.0) with config: tensor_parallel_size=x, max_seq_len=1e5, data_parallel_size=",
+    ],
+    ids=lambda figure: figure[:30],
+)
+def test_what_is_no_figure_is_none(figure: str) -> None:
+    found = triage([f"(EngineCore pid=1) INFO 12-02 03:48:20 [core.py:8] {figure}"])
+    assert not {key for key in found.measured if key != "vllm_version"}

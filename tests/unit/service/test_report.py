@@ -154,7 +154,28 @@ def test_a_verification_alone_keeps_the_forecast_and_the_decision() -> None:
     assert second["service"]["commit"] == found()["service"]["revision"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', "null"])
+def predecessor(**changes: Any) -> str:
+    return json.dumps({**build_report(found()), **changes})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", '{"schema": 99}', "null", "[" * 100_000),
+        *(
+            predecessor(log=[1]),
+            predecessor(service=5),
+            predecessor(kv_cache=["x"]),
+            predecessor(probe={"checks": [5]}),
+        ),
+        *(
+            predecessor(forecast=[{}]),
+            predecessor(forecast=[{"id": 1, "forecast": "x"}]),
+            predecessor(log={"findings": [{}]}),
+        ),
+    ],
+    ids=lambda text: text[-30:],
+)
 def test_a_damaged_predecessor_is_none(text: str) -> None:
     assert build_report(found(previous=text))["first"]
 
@@ -163,3 +184,12 @@ def test_little_is_enough() -> None:
     report = build_report({"instance": "x", "host": "h", "generated_at": "2026-12-02T00:00:00Z", "required_checks": []})
     assert report["verdict"] == "passed"
     assert json.loads(as_json(report)) == report
+
+
+def test_what_json_and_utf8_cannot_hold_does_not_get_in() -> None:
+    probe = {**found()["probe"], "tokens_per_second": float("nan"), "time_to_first_token_s": 1e400}
+    probe["checks"] = [{**check("factual"), "exchanges": [{"prompt": "?", "answer": "half \ud83d", "reasoning": ""}]}]
+    report = build_report(found(probe=probe, previous=json.dumps(build_report(found(probe=probe)))))
+    as_json(report).encode("utf-8")
+    assert report["probe"]["tokens_per_second"] is None
+    assert report["probe"]["checks"][0]["exchanges"][0]["answer"] == "half ?"

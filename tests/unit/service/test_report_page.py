@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import subprocess
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,27 @@ def test_what_a_model_writes_stays_text(evil: str) -> None:
     parsed = Page(page(build_report(found(probe=probe, log=log, service=service, plan={}))))
     assert evil in parsed.text
     assert not parsed.seen & {"script", "img"}
+
+
+def leaves(part: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(part, (dict, list)):
+        for key in part if isinstance(part, dict) else range(len(part)):
+            yield from leaves(part[key], (*way, key))
+    elif isinstance(part, str):
+        yield way
+
+
+def test_no_text_of_any_module_becomes_markup() -> None:
+    evil = "</code></style><script>alert(1)</script><img src=x onerror=alert(1)>\" ' {{ 7 * 7 }} {% raw %}"
+    everything = found()
+    for way in leaves(everything):
+        place = everything
+        for key in way[:-1]:
+            place = place[key]
+        if way[-1] not in ("verdict", "severity", "id"):  # words of our own
+            place[way[-1]] = evil
+    parsed = Page(page(build_report(everything)))
+    assert evil in parsed.text and not parsed.seen & {"script", "img"}
 
 
 def test_a_report_of_little() -> None:
