@@ -113,6 +113,7 @@ from ..module_utils.service.deployment import (
     difference,
     exists,
     remove,
+    require_instances,
     roll_back,
     unit_name,
 )
@@ -173,6 +174,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
+        require_instances(module.params["instance"], *module.params["replaces"])
         result = STATES[module.params["state"]](module.params, Places(), SystemdService(), module.check_mode)
     except VllmHostError as error:
         module.fail_json(**error.as_result())

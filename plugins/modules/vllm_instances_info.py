@@ -75,6 +75,7 @@ conflicts:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.errors import VllmHostError
 from ..module_utils.service.deployment import Places, gpu_conflicts, records, unit_name
 from ..module_utils.service.ports import listeners
 
@@ -92,7 +93,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     options = module.params
-    instances = records(Places())
+    try:
+        instances = records(Places())
+    except VllmHostError as error:
+        module.fail_json(**error.as_result())
     conflicts: list[str] = []
     if options["instance"]:
         making_room = [options["instance"], *options["ignore"]]

@@ -98,12 +98,14 @@ start_seconds:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.errors import VllmHostError
+from ..module_utils.service.deployment import require_instances
 from ..module_utils.service.service_info import service_info
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={"instance": {"type": "str", "required": True}}, supports_check_mode=True)
     try:
+        require_instances(module.params["instance"])
         info = service_info(module.params["instance"])
     except VllmHostError as error:
         module.fail_json(**error.as_result())

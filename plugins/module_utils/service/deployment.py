@@ -34,6 +34,24 @@ _TIME_OUTS = re.compile(
 )
 
 
+_INSTANCE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def require_instances(*names: str) -> None:
+    """Nothing for names that instances may have: they become names of files and folders, which are also removed.
+
+    Raises:
+        VllmHostError: ``instance_invalid``.
+    """
+    for name in names:
+        if not _INSTANCE.fullmatch(name):
+            raise VllmHostError(
+                "instance_invalid",
+                f"{name[:100]!r} is no name of an instance: use lower case letters, digits and dashes, at most 40. Nothing was changed.",
+                instance=name[:100],
+            )
+
+
 def unit_name(instance: str) -> str:
     return f"vllm-{instance}.service"
 
@@ -208,7 +226,7 @@ def roll_back(instance: str, places: Places, service: Service, dry: bool = False
             f"The instance '{instance}' has no earlier deployment that was healthy: {previous} does not exist.",
             instance=instance,
         )
-    record = json.loads(_read(previous / "record.json") or "{}")
+    record = read_record(previous / "record.json")
     missing = [path for path in (record.get("release"), record.get("view")) if path and not Path(path).exists()]
     if missing:
         raise VllmHostError(
@@ -243,8 +261,27 @@ def records(places: Places) -> dict[str, dict[str, Any]]:
     for path in sorted(places.deployments.glob("*/current/record.json")):
         instance = path.parent.parent.name
         if places.live(instance)["unit"].exists():
-            found[instance] = json.loads(path.read_text())
+            found[instance] = read_record(path)
     return found
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """What an instance claims; {} where nothing was written.
+
+    Raises:
+        VllmHostError: ``record_unreadable``.
+    """
+    try:
+        record = json.loads(_read(path) or "{}")
+    except (OSError, ValueError, RecursionError) as error:
+        record = error
+    if not isinstance(record, dict):
+        raise VllmHostError(
+            "record_unreadable",
+            f"{path} is damaged, so it is not known what this instance claims. Deploy it anew, or remove it by playbooks/teardown.yml.",
+            path=str(path),
+        )
+    return record
 
 
 def gpu_conflicts(gpus: list[int], device: str, others: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -355,7 +392,7 @@ def _saved_files(folder: Path) -> dict[str, Content]:
 def _shown(found: str, other: str, secret: bool) -> str:
     """A file for a diff; of a secret one only the names, and whether the value is the same as in ``other``."""
     if not secret:
-        return found
+        return found.encode("utf-8", "replace").decode()
     values, others = parse_environment_file(found), parse_environment_file(other)
     return "".join(
         f"{name}=({'same' if others.get(name) == value else 'another'} value)\n" for name, value in values.items()
@@ -363,7 +400,8 @@ def _shown(found: str, other: str, secret: bool) -> str:
 
 
 def _read(path: Path) -> Optional[str]:
+    """Text of a file, byte for byte, also where somebody's hand left something else than UTF-8; None where there is none."""
     try:
-        return path.read_text()
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except (FileNotFoundError, NotADirectoryError):
         return None

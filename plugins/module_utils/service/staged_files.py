@@ -36,9 +36,9 @@ def write_aside(paths: Mapping[str, Path], contents: Mapping[str, Content]) -> d
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
             staged[path] = Path(aside)
-            with os.fdopen(descriptor, "w") as stream:
+            with os.fdopen(descriptor, "wb") as stream:
                 os.fchmod(stream.fileno(), contents[name].mode)
-                stream.write(contents[name].text)
+                stream.write(contents[name].text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         for one in staged.values():
             one.unlink(missing_ok=True)

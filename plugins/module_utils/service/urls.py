@@ -22,12 +22,15 @@ def server_url(url: str) -> SplitResult:
     """
     try:
         parts = urlsplit(url)
-        sound = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        # A vLLM server knows no users, and messages name the URL.
+        sound = bool(parts.hostname) and (parts.port is None or parts.port > 0) and "@" not in parts.netloc
     except ValueError:
         sound = False
     if not sound or parts.scheme not in ("http", "https") or _ODD.search(url):
         told = _CREDENTIALS.sub("//...@", url)[:200]
-        raise VllmHostError("url_invalid", f"{told!r} is no URL such as http://127.0.0.1:8000.", url=told)
+        raise VllmHostError(
+            "url_invalid", f"{told!r} is no URL such as http://127.0.0.1:8000, without user and password.", url=told
+        )
     return parts
 
 

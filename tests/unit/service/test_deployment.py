@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
@@ -20,8 +21,12 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.service.deployment im
     gpu_conflicts,
     records,
     remove,
+    require_instances,
     roll_back,
 )
+from ansible_collections.gpuhost.vllm.plugins.modules import vllm_deployment
+
+from tests.unit.module_process import module_process
 
 
 class FakeSystemd:
@@ -269,3 +274,53 @@ def test_gpus_that_another_instance_claims(gpus: list[int], device: str, others:
 def test_the_record_is_json(places: Places, systemd: FakeSystemd) -> None:
     apply(ONE, places, systemd)
     assert json.loads((places.deployments / "tiny/current/record.json").read_text()) == ONE.record
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "x/../..", "a b", "UPPER", "ü", "a\n", "-a", "a-", "a" * 41, "a" * 5000, "a.b", "/"]
+)
+def test_what_is_no_name_of_an_instance_is_refused(name: str) -> None:
+    """A name becomes folders that are removed: '..' would be all of /var/lib/vllm."""
+    with pytest.raises(VllmHostError) as caught:
+        require_instances("kimi-k25", name)
+    assert (
+        caught.value.code == "instance_invalid" and len(caught.value.message) < 400 and "\n" not in caught.value.message
+    )
+
+
+def test_the_module_removes_nothing_for_such_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (
+        {"instance": "..", "state": "absent"},
+        {"instance": "x/../../y", "state": "previous"},
+        {"instance": "x", "unit": "", "config": "", "replaces": [".."]},
+    ):
+        with (
+            module_process(options),
+            pytest.raises(SystemExit),
+            mock.patch.object(vllm_deployment, "SystemdService") as systemd,
+        ):
+            vllm_deployment.main()
+        assert json.loads(capsys.readouterr().out)["failure"]["code"] == "instance_invalid"
+        assert not systemd.return_value.mock_calls
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "5", "[" * 100_000, "\x00"])
+def test_a_damaged_record_is_named(places: Places, systemd: FakeSystemd, text: str) -> None:
+    apply(ONE, places, systemd)
+    path = places.saved("tiny", "current") / "record.json"
+    path.write_text(text)
+    with pytest.raises(VllmHostError, match="record.json is damaged") as caught:
+        records(places)
+    assert caught.value.code == "record_unreadable"
+
+
+def test_a_file_of_somebody_s_hand_is_put_back_byte_for_byte(places: Places, systemd: FakeSystemd) -> None:
+    by_hand = {"unit": b"unit 1\r\n", "config.yaml": b"model: \xff\r\n", "environment": b'A="\xe9"\n'}
+    for name, path in places.live("tiny").items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(by_hand[name])
+    shown = difference(BROKEN, places, running=True)
+    json.dumps([shown.before, shown.after], ensure_ascii=False).encode("utf-8")
+    with pytest.raises(VllmHostError):
+        apply(BROKEN, places, systemd)
+    assert {name: path.read_bytes() for name, path in places.live("tiny").items()} == by_hand

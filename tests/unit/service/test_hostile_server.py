@@ -178,7 +178,7 @@ def test_a_key_that_no_header_can_carry_is_never_shown(key: str) -> None:
             "http://h\n",
             "file:///x",
         ),
-        *("http://user:SECRET@[::1", "http://user:SECRET@h:abc", "//user:SECRET@h"),
+        *("http://user:SECRET@[::1", "http://user:SECRET@h:abc", "//user:SECRET@h", "http://user:SECRET@127.0.0.1:1"),
     ],
 )
 def test_an_url_that_is_none_is_named_without_its_password(url: str) -> None:
