@@ -176,7 +176,15 @@ def test_changelog_is_in_order_and_fresh(source: Path, tmp_path: Path) -> None:
     env = clean_environment(tmp_path, PATH=f"{BIN}:/usr/bin:/bin")
     run(BIN / "antsibull-changelog", "lint", cwd=source, env=env)
     run(BIN / "antsibull-changelog", "lint-changelog-yaml", "changelogs/changelog.yaml", cwd=source, env=env)
-    run(BIN / "antsibull-changelog", "generate", "--refresh-fragments", "--output", tmp_path / "fresh.md", cwd=source, env=env)
+    run(
+        BIN / "antsibull-changelog",
+        "generate",
+        "--refresh-fragments",
+        "--output",
+        tmp_path / "fresh.md",
+        cwd=source,
+        env=env,
+    )
     assert (tmp_path / "fresh.md").read_text() == (CHECKOUT / "CHANGELOG.md").read_text(), "run: make changelog"
 
 
