@@ -18,7 +18,7 @@ from ..errors import VllmHostError
 from .checkpoint_metadata import CheckpointMetadata
 from .config_tensors import tensors_from_config
 from .engine import Gpu
-from .engine_args import EngineArgs, means_longest
+from .engine_args import EngineArgs, means_longest, with_underscores
 from .kv_cache import KvCapacity, KvPlan, plan_kv_cache
 from .layers import pipeline_split
 from .measured import Measurement
@@ -60,8 +60,7 @@ class BudgetRequest:
 
     def with_engine_args(self, **changes: Any) -> BudgetRequest:
         """The same deployment with other engine arguments."""
-        known = {str(name).replace("-", "_"): value for name, value in self.engine_args.items()}
-        return replace(self, engine_args={**known, **changes})
+        return replace(self, engine_args={**with_underscores(self.engine_args), **changes})
 
 
 @dataclass(frozen=True)

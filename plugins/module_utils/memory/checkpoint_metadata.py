@@ -18,8 +18,9 @@ from .safetensors_headers import HEADER_LIMIT_BYTES, TensorGroup, TensorTally, r
 
 INDEX_NAME = "model.safetensors.index.json"
 #: An index of a trillion parameters has 40 MB; what is larger than a header may be is no index.
-_MOST_BYTES = 1 << 60
 INDEX_LIMIT_BYTES = HEADER_LIMIT_BYTES
+#: No checkpoint is larger.
+_MOST_BYTES = 1 << 60
 CONFIG_NAME = "config.json"
 HF_QUANT_CONFIG_NAME = "hf_quant_config.json"
 

@@ -21,7 +21,7 @@ from .budget import GIB, Budget, BudgetRequest, compute_budget
 from .budget_result import attention_kind, budget_result
 from .checkpoint_metadata import CheckpointMetadata
 from .engine import Gpu
-from .engine_args import EngineArgs, means_longest
+from .engine_args import EngineArgs, means_longest, with_underscores
 from .gpu_inventory import InventoryGpu
 from .kv_dtypes import dtype_from_checkpoint
 from .kv_policy import KvDecision, ProbeResult, decide, wants_probe
@@ -113,13 +113,12 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
     for part in ("engine_args", "env"):
         if not isinstance(request.recipe.get(part) or {}, Mapping):
             raise VllmHostError("bad_recipe", f"The recipe's {part} must be a mapping of keys.", key=part)
-    asked = _merged(request.recipe.get("engine_args"), request.engine_args)
+    asked = {**with_underscores(request.recipe.get("engine_args") or {}), **with_underscores(request.engine_args or {})}
     asked = {name: value for name, value in asked.items() if value is not None}  # null takes a recipe's option back
     if asked.get("kv_cache_dtype") == "auto":
         del asked["kv_cache_dtype"]  # not a choice: the policy makes it explicit
-    env = {
-        str(name): str(value) for name, value in _merged(request.recipe.get("env"), request.env, dashes=False).items()
-    }
+    env = {**(request.recipe.get("env") or {}), **(request.env or {})}
+    env = {str(name): str(value) for name, value in env.items()}
     model = parse_model_config(
         request.checkpoint.config, request.checkpoint.hf_quant_config, str(asked.get("dtype", "auto"))
     )
@@ -168,15 +167,6 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
         "probe_useful": decision.probe_useful,
         "warnings": warnings,
     }
-
-
-def _merged(*parts: Any, dashes: bool = True) -> dict[str, Any]:
-    """Later parts win; names of options may be written with dashes."""
-    merged: dict[str, Any] = {}
-    for part in parts:
-        for name, value in (part or {}).items():
-            merged[str(name).replace("-", "_") if dashes else str(name)] = value
-    return merged
 
 
 def _tensor_parallel_size(model: ModelConfig, gpus: int, asked: Mapping[str, Any]) -> int:

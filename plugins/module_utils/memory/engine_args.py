@@ -24,6 +24,11 @@ def means_longest(value: Any) -> bool:
     return str(value).strip().lower() in ("-1", "auto")
 
 
+def with_underscores(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same options in the spelling of vLLM's Python: people write dashes as well, as on its command line."""
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
+
+
 def _bad(key: str, found: Any, expected: str) -> VllmHostError:
     return VllmHostError(
         "bad_engine_args",
@@ -62,7 +67,7 @@ class EngineArgs:
             values = {}
         if not isinstance(values, Mapping):
             raise _bad("engine_args", values, "a mapping of vLLM's options")
-        self._values = {str(key).replace("-", "_"): value for key, value in values.items()}
+        self._values = with_underscores(values)
 
     def get(self, key: str) -> Any:
         """The raw value, None if not given."""

@@ -25,7 +25,7 @@ from .urls import server_port, server_url
 _MAX_BODY = 32 << 20
 _ERROR_CHARS = 500
 #: More tokens than any model takes: what is beyond is no count.
-MOST_TOKENS = 1 << 24
+_MOST_TOKENS = 1 << 24
 
 
 class ApiError(Exception):
@@ -122,7 +122,7 @@ class Client:
             )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ApiError(
-                "shape", f"the answer is no chat completion: {json.dumps(document)[:_ERROR_CHARS]}"
+                "shape", f"the answer is no chat completion: {self.told(json.dumps(document))[:_ERROR_CHARS]}"
             ) from error
         answer.seconds = time.monotonic() - started
         return answer
@@ -150,7 +150,7 @@ class Client:
             return self._add(answer, calls, choice)
         except (KeyError, TypeError, AttributeError) as error:
             raise ApiError(
-                "shape", f"an event of the stream is no chat completion: {json.dumps(choice)[:_ERROR_CHARS]}"
+                "shape", f"an event of the stream is no chat completion: {self.told(json.dumps(choice))[:_ERROR_CHARS]}"
             ) from error
 
     @staticmethod
@@ -189,11 +189,12 @@ def _usage(document: Mapping[str, Any]) -> dict[str, Any]:
     """Counts as the server reports them; what is no count is left out."""
     found = document.get("usage")
     counts = found if isinstance(found, dict) else {}
-    return {name: count for name, count in counts.items() if not name.endswith("_tokens") or _is_count(count)}
+    return {name: count for name, count in counts.items() if not name.endswith("_tokens") or is_count(count)}
 
 
-def _is_count(found: Any) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MOST_TOKENS
+def is_count(found: Any) -> bool:
+    """Whether it is a number of tokens."""
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= _MOST_TOKENS
 
 
 def _parsed(text: Union[str, bytes]) -> Any:

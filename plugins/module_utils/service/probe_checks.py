@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .openai_client import MOST_TOKENS, Answer, ApiError, Client
+from .openai_client import Answer, ApiError, Client, is_count
 from .probe_data import (
     CONVERSATIONS,
     FILLER,
@@ -104,9 +104,9 @@ def _name(found: Any) -> str:
 
 def _whole(found: Any) -> int:
     """A number of tokens; ValueError for what is none."""
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= MOST_TOKENS:
+    if not is_count(found):
         raise ValueError("no number of tokens")
-    return found
+    return int(found)
 
 
 def check_functions() -> dict[str, tuple[str, Callable[[Context], Outcome]]]:
@@ -131,7 +131,9 @@ def check_models(context: Context) -> Outcome:
     try:
         served = {_name(entry["id"]): _whole(entry.get("max_model_len") or 0) for entry in document["data"]}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ApiError("shape", f"/v1/models is no list of models: {json.dumps(document)[:300]}") from error
+        raise ApiError(
+            "shape", f"/v1/models is no list of models: {context.client.told(json.dumps(document))[:300]}"
+        ) from error
     if not context.model and served:
         context.model = next(iter(served))
     if context.model not in served:
@@ -296,7 +298,11 @@ def check_usage(context: Context) -> Outcome:
     exchanges = context.exchanges[first:]
     prompt, completion, total = (answer.usage.get(f"{name}_tokens") for name in ("prompt", "completion", "total"))
     if not all(isinstance(count, int) for count in (prompt, completion, total)):
-        return Outcome(FAILED, f"the answer reports no whole usage: {json.dumps(answer.usage)[:200]}", exchanges)
+        return Outcome(
+            FAILED,
+            f"the answer reports no whole usage: {context.client.told(json.dumps(answer.usage))[:200]}",
+            exchanges,
+        )
     if completion != wanted:
         return Outcome(FAILED, f"{wanted} tokens were asked for, completion_tokens says {completion}", exchanges)
     if total != prompt + completion:

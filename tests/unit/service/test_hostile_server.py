@@ -157,6 +157,14 @@ def test_a_key_that_the_server_repeats_is_not_told(server: Replies, body: bytes,
     assert "refused with status" in probed(server)
 
 
+def test_a_key_in_an_answer_of_a_wrong_shape_is_not_told(server: Replies) -> None:
+    server.chat, server.event = {"choices": KEY}, {"choices": [KEY]}
+    told = probed(server)
+    assert "is no chat completion" in told and "an event of the stream" in told
+    server.models = {"data": KEY}
+    assert "no list of models" in probed(server)
+
+
 @pytest.mark.parametrize("key", [KEY + "\n", KEY + "\r\nX: y", " " + KEY, KEY + "\0", "é" + KEY])
 def test_a_key_that_no_header_can_carry_is_never_shown(key: str) -> None:
     with pytest.raises(VllmHostError, match=rf"\({len(key)} characters\)") as caught:
