@@ -64,7 +64,7 @@ demo: parts ## A test host on this machine becomes a running, verified vLLM serv
 	python -m tests.host.demo up
 
 .PHONY: demo-down
-demo-down: ## Remove the demo's host, its Hub and its inventory
+demo-down: ## Remove the demo's host, its Hub, its inventory and its reports
 	python -m tests.host.demo down
 
 .PHONY: lock

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from tests.host.background import Background
 HOST = "demo"
 HUB_PORT = 8081
 INVENTORY = paths.CHECKOUT / "inventories/demo"
+REPORTS = paths.CHECKOUT / "reports"
 TESTHOST = paths.CHECKOUT / "tests/host/testhost"
 QUESTION = "What is the capital of France?"
 HUB = Background("demo-hub")
@@ -114,7 +116,7 @@ The demo, after {seconds:.0f} s
   question            {QUESTION}
   answer              {_ask()}
   speed               {report["probe"]["tokens_per_second"]:.1f} tokens/s, first token after {report["probe"]["time_to_first_token_s"]:.2f} s
-  report              {INVENTORY.relative_to(paths.CHECKOUT)}/reports/demo/demo/latest.html
+  report              {REPORTS.relative_to(paths.CHECKOUT)}/{HOST}/demo/latest.html
 
   log in              tests/host/testhost login {HOST}
   again               make demo (changes nothing); make demo-down (removes everything)""")
@@ -133,11 +135,12 @@ def up() -> None:
 
 
 def down() -> None:
-    """Remove the host, the Hub and the inventory; nothing is left when there was nothing."""
+    """Remove the host, the Hub, the inventory and the reports; nothing is left when there was nothing."""
     HUB.stop()
     if HOST in _hosts():
         _testhost("destroy", HOST)
     (INVENTORY / "hosts.yml").unlink(missing_ok=True)
+    shutil.rmtree(REPORTS / HOST, ignore_errors=True)
     print("demo: removed")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 EPHEMERAL = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"])
@@ -30,5 +31,12 @@ def test_every_task_file_came_from_the_installed_collection():
 
 
 def test_report_came_to_the_controller():
-    (page,) = (INSTALLED / "inventories/demo/reports").glob("**/latest.html")
+    (page,) = (INSTALLED / "reports").glob("**/latest.html")
     assert "demo/smollm2-135m" in page.read_text()
+
+
+def test_the_next_run_finds_nothing_but_the_inventory_in_its_folder():
+    command = ["ansible-inventory", "-i", INSTALLED / "inventories/demo", "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "inventory source" not in done.stderr and "not a valid group" not in done.stderr
+    assert set(json.loads(done.stdout)) <= {"_meta", "all", "vllm"}

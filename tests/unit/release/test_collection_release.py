@@ -41,7 +41,6 @@ LEFT_BEHIND = [
     "plugins/modules/__pycache__/x.pyc",
     "gpuhost-vllm-0.0.9.tar.gz",
     "inventories/demo/hosts.yml",
-    "inventories/demo/reports/x.html",
     "tests/output/x.log",
     "reports/x.html",
     "changelogs/.plugin-cache.yaml",
