@@ -74,11 +74,11 @@ class Client:
 
     def __init__(self, url: str, api_key: str = "", timeout: float = 120.0) -> None:
         parts = server_url(url)
-        if not re.fullmatch(r"[\x21-\x7e]*", api_key):
+        if not re.fullmatch(r"([!-~]([ -~]*[!-~])?)?", api_key):
             raise VllmHostError(
                 "api_key_invalid",
-                f"The API key ({len(api_key)} characters) has a blank, a line break or another character that no header can carry, perhaps"
-                " at its end. Give the key alone (vllm_api_key).",
+                f"The API key ({len(api_key)} characters) has a line break or another character that no header can carry, or a blank at its"
+                " beginning or end. Give the key alone (vllm_api_key).",
             )
         self._secure = parts.scheme == "https"
         self._host = str(parts.hostname)

@@ -59,6 +59,7 @@ def refused(**changes: Any) -> list[str]:
 def test_the_usual_is_not_refused() -> None:
     assert refused() == []
     assert refused(serve_host="::", serve_api_key=SECRET, serve_model_name="", serve_env={}, serve_gpus=[]) == []
+    assert refused(serve_api_key='key of the $test "100%"') == []
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,11 @@ def test_a_key_in_an_answer_of_a_wrong_shape_is_not_told(server: Replies) -> Non
     assert "no list of models" in probed(server)
 
 
-@pytest.mark.parametrize("key", [KEY + "\n", KEY + "\r\nX: y", " " + KEY, KEY + "\0", "é" + KEY])
+def test_a_key_may_have_blanks_within(server: Replies) -> None:
+    assert Client(server.url, 'key of the $test "100%"', 5).get("/v1/models") == MODELS
+
+
+@pytest.mark.parametrize("key", [KEY + "\n", KEY + " ", KEY + "\r\nX: y", " " + KEY, KEY + "\0", "é" + KEY])
 def test_a_key_that_no_header_can_carry_is_never_shown(key: str) -> None:
     with pytest.raises(VllmHostError, match=rf"\({len(key)} characters\)") as caught:
         Client("http://127.0.0.1:1", key)
