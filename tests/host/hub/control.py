@@ -20,7 +20,7 @@ class Control:
         if not ipaddress.ip_address(listen[0]).is_loopback:
             raise ValueError(f"the control endpoint listens on loopback only, not on {listen[0]}")
         self._server = ThreadingHTTPServer(listen, type("Handler", (_ControlHandler,), {"hub": hub}))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def url(self) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.fetch import FetchResult
 
+from tests.host.hub import Hub
+
 Fetch = Callable[..., FetchResult]
 REPO = "acme/model"
 SHARD_BYTES = 3_000_001  # not a multiple of any block
@@ -21,6 +23,14 @@ def make_repository(folder: Path, shards: int = 4) -> dict[str, bytes]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
     return files
+
+
+def cut_every_shard(hub: Hub, at: int, shards: int = 4) -> None:
+    """Each shard breaks off once after so many bytes, whichever stream is quicker, and goes on only when the faults are cleared."""
+    for number in range(1, shards + 1):
+        shard = f"model-{number:05}-of-{shards:05}.safetensors"
+        hub.faults.add(where="cdn", path=shard, drop_after=at)
+        hub.faults.add(where="cdn", path=shard, status=503, skip=1, times=None)
 
 
 def contents(folder: str | Path) -> dict[str, bytes]:

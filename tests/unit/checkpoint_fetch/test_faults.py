@@ -15,6 +15,8 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHos
 from tests.host.hub import Hub
 from tests.unit.checkpoint_fetch.repository import REPO, SHARD_BYTES, Fetch, contents, make_repository
 
+pytestmark = pytest.mark.slow
+
 SHARD = "model-00002-of-00004.safetensors"
 
 

@@ -19,7 +19,9 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.store impo
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
 
 from tests.host.hub import Hub
-from tests.unit.checkpoint_fetch.repository import REPO, SHARD_BYTES, contents
+from tests.unit.checkpoint_fetch.repository import REPO, SHARD_BYTES, contents, cut_every_shard
+
+pytestmark = pytest.mark.slow
 
 SLOW: dict[str, Any] = {"where": "cdn", "bytes_per_second": 600_000, "times": None}
 
@@ -112,8 +114,7 @@ def test_goes_on_at_the_byte(started: Any, hub: Hub, files: dict[str, bytes], re
 def test_a_part_that_a_power_loss_damaged_is_fetched_again(
     run: Any, hub: Hub, files: dict[str, bytes], store: Path
 ) -> None:
-    hub.faults.add(where="cdn", drop_after=2_000_000, times=4)
-    hub.faults.add(where="cdn", status=503, skip=4, times=None)
+    cut_every_shard(hub, 2_000_000)
     with pytest.raises(VllmHostError, match="What was received is kept"):
         run()
     parts = sorted((store / "acme--model" / "partial").iterdir())

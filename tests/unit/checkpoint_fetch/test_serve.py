@@ -209,7 +209,7 @@ def test_over_tls(run: Fetch, files: dict[str, bytes], store: Path, tmp_path: Pa
     context.load_cert_chain(certificate)
     with StoreServer(store, "127.0.0.1", 0, "") as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         there = {"endpoint": f"https://127.0.0.1:{server.server_port}", "store": str(tmp_path / "second")}
         with pytest.raises(VllmHostError, match="certificate"):
             run(**there)

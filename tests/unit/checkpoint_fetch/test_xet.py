@@ -17,8 +17,10 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.checkpoint.retry impo
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
 
 from tests.host.hub import Hub
-from tests.unit.checkpoint_fetch.repository import SHARD_BYTES, Fetch, contents
+from tests.unit.checkpoint_fetch.repository import SHARD_BYTES, Fetch, contents, cut_every_shard
 from tests.unit.checkpoint_fetch.xet_storage import client, keep_in_xet, keep_sources
+
+pytestmark = pytest.mark.slow
 
 HALF = 1_500_000
 
@@ -74,8 +76,7 @@ def test_by_the_real_client(
 
 
 def test_the_real_client_goes_on_at_the_byte(run: Fetch, hub: Hub, storage: None, files: dict[str, bytes]) -> None:
-    hub.faults.add(where="cdn", drop_after=HALF, times=4)
-    hub.faults.add(where="cdn", status=503, skip=4, times=None)
+    cut_every_shard(hub, HALF)
     with pytest.raises(VllmHostError):
         run(policy=RetryPolicy(attempts=1))
     hub.seen.clear()

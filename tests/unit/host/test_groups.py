@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = """
 import os
 import time
@@ -23,6 +25,7 @@ def test_it(number):
 """
 
 
+@pytest.mark.slow
 def test_a_group_runs_in_one_worker(tmp_path: Path) -> None:
     (tmp_path / "test_shared.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

@@ -59,6 +59,7 @@ def planned(case: str, config: Any = None, quantization: Any = None, gpus: str =
     return make_plan(PlanRequest(**{**fields, **changes}))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.sampled_from(FAMILIES), st.sampled_from(NONSENSE), st.sampled_from(["cuda", "cpu"]))
 def test_any_value_of_a_configuration_may_be_nonsense(data: st.DataObject, case: str, value: Any, device: str) -> None:
@@ -75,6 +76,7 @@ def test_any_value_of_a_configuration_may_be_nonsense(data: st.DataObject, case:
         assert "\n" not in error.message and (len(error.message) < 1000 or error.code == "does_not_fit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["kimi25-tp8-auto", "qwen3next-tp1", "gemma3-27b-tp1"])
 def test_any_option_may_be_nonsense(case: str) -> None:
     for option in OPTIONS:

@@ -18,6 +18,8 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.service.openai_client
 from ansible_collections.gpuhost.vllm.plugins.module_utils.service.probe import ProbeSettings, probe
 from ansible_collections.gpuhost.vllm.plugins.module_utils.service.ready import health_url, is_healthy, is_strangers
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-SECRETSECRET"
 DEEP = "[" * 100_000
 ODD: tuple[Any, ...] = (

@@ -194,7 +194,7 @@ def server() -> Iterator[tuple[http.server.HTTPServer, list[int]]]:
             pass
 
     instance = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=instance.serve_forever, daemon=True).start()
+    threading.Thread(target=instance.serve_forever, args=(0.02,), daemon=True).start()
     yield instance, status
     instance.shutdown()
     instance.server_close()
