@@ -65,6 +65,7 @@ def test_programs_of_the_docs_are_all_checked_below() -> None:
         "ansible-galaxy",
         "make",
         "molecule",
+        "pytest",
         "python",
         "source",
     }
@@ -133,6 +134,11 @@ def test_scenarios_exist(command: Command) -> None:
     if "--host" in words:
         assert words[words.index("--host") + 1] in (scenario / "molecule.yml").read_text()
     run(["molecule", words[1], "--help"])
+
+
+@pytest.mark.parametrize("command", of("pytest"))
+def test_tests_exist(command: Command) -> None:
+    assert [word for word in command.words[1:] if not (CHECKOUT / word).exists()] == []
 
 
 @pytest.mark.parametrize("command", of("python"))
