@@ -34,7 +34,11 @@ def decide(
         return _refuse("In WSL the driver is that of Windows: install it there, nothing here.")
     if kernel_modules == "install" or (kernel_modules == "auto" and container == "none"):
         return _whole_driver(facts, branch, version, kernel_modules, downgrade)
-    return _user_space(facts, version, container)
+    decision = _user_space(facts, version, container)
+    release = facts["kernel_module"]["version"]
+    if decision["action"] != "refuse" and release and not version and not at_least(release, branch):
+        decision["reasons"].append(f"branch {branch} is wanted, and must be installed {_elsewhere(container)} first")
+    return decision
 
 
 def _whole_driver(facts: Facts, branch: str, version: str, kernel_modules: str, downgrade: bool) -> Facts:
@@ -69,9 +73,7 @@ def _shortcomings(facts: Facts, branch: str, version: str, downgrade: bool) -> l
 
 def _user_space(facts: Facts, version: str, container: str) -> Facts:
     """The kernel side is another's: ours is the library, of exactly that release."""
-    where = (
-        "on the host of this container" if container != "none" else "outside this role (drivers_kernel_modules is skip)"
-    )
+    where = _elsewhere(container)
     kernel = facts["kernel_module"]
     release = kernel["version"]
     if not release:
@@ -102,6 +104,12 @@ def _user_space(facts: Facts, version: str, container: str) -> Facts:
         return _leave_alone(f"NVML works with kernel module {release}")
     reason = f"the kernel module {where} is {release}, the user-space library here is {library or 'missing'}: it must be {release}"
     return {"action": "user_space", "release": release, "exact": True, "reasons": [reason]}
+
+
+def _elsewhere(container: str) -> str:
+    return (
+        "on the host of this container" if container != "none" else "outside this role (drivers_kernel_modules is skip)"
+    )
 
 
 def reboot(facts: Facts, installed: str, allowed: bool, local: bool, tried: bool = False) -> Facts:

@@ -92,6 +92,13 @@ def test_a_container_gets_the_library_of_its_hosts_module(facts):
     assert "it must be 575.57.08" in decision["reasons"][0]
 
 
+def test_a_container_is_told_when_its_host_is_behind_the_branch():
+    assert len(decide(REAL, "580")["reasons"]) == 1
+    behind = "branch 595 is wanted, and must be installed on the host of this container first"
+    assert decide(REAL, "595")["reasons"][1:] == [behind]
+    assert len(decide(REAL, "595", version=REAL["driver_version"])["reasons"]) == 1
+
+
 @pytest.mark.parametrize("state", [NO_LIBRARY, NOT_LOADED])
 def test_a_container_whose_host_has_no_driver_is_refused(facts, state):
     decision = decide(facts(module=None, container="lxc", **state), "580")
