@@ -19,7 +19,9 @@ extends_documentation_fragment:
   - gpuhost.vllm.attributes.info_module
 options:
   packages:
-    description: Packages of the driver that must be there.
+    description:
+      - Packages that must be there in that release. One that comes in no release of a driver may be of any version.
+      - V(nvidia-fabricmanager) is taken under the name that it has there, with the branch or without.
     type: list
     elements: str
     required: true
@@ -32,6 +34,14 @@ options:
     type: list
     elements: str
     default: []
+  follow_kernel:
+    description: Also the headers of the kernels to come, for each installed meta package that brings such kernels.
+    type: bool
+    default: false
+  repository:
+    description: URL of the repository that the driver's packages must come from; empty takes them from any that is configured.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -68,6 +78,11 @@ hold:
   returned: success
   type: list
   elements: str
+held:
+  description: Packages of the set that are held.
+  returned: success
+  type: list
+  elements: str
 broken:
   description: Packages of the driver that dpkg left half-way.
   returned: success
@@ -78,7 +93,7 @@ installed:
   returned: success
   type: dict
 failure:
-  description: C(code) V(driver_not_offered) with the releases that are offered, or V(headers_not_offered).
+  description: C(code) V(driver_not_offered) with the releases that are offered, V(fabric_manager_not_offered) or V(headers_not_offered).
   returned: failure
   type: dict
 """
@@ -95,23 +110,20 @@ def main() -> None:
             "packages": {"type": "list", "elements": "str", "required": True},
             "release": {"type": "str", "required": True},
             "others": {"type": "list", "elements": "str", "default": []},
+            "follow_kernel": {"type": "bool", "default": False},
+            "repository": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
     fields = r"${db:Status-Abbrev}|${Package}|${Version}\n"
     _rc, listing, _error = module.run_command(["dpkg-query", "--show", f"--showformat={fields}"], check_rc=True)
     installed = packages.parse_dpkg(listing)
-    drivers = [one["name"] for one in installed if packages.belongs(one["name"], one["version"])]
-    names = sorted({*module.params["packages"], *module.params["others"], *drivers})
+    wanted = module.params["packages"], module.params["release"], module.params["others"]
+    names = packages.names_to_ask(installed, *wanted)
     _rc, offers, _error = module.run_command(["apt-cache", "madison", *names], check_rc=True)
+    offered = packages.parse_madison(offers, module.params["repository"])
     try:
-        found = packages.plan(
-            installed,
-            packages.parse_madison(offers),
-            module.params["packages"],
-            module.params["release"],
-            module.params["others"],
-        )
+        found = packages.plan(installed, offered, *wanted, follow_kernel=module.params["follow_kernel"])
     except VllmHostError as error:
         module.fail_json(**error.as_result())
     module.exit_json(changed=False, **found)

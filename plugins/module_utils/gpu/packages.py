@@ -19,12 +19,21 @@ Facts = dict[str, Any]
 # Names of the driver's packages in NVIDIA's, Debian's and Ubuntu's repositories. Others start with the same words
 # (nvidia-container-toolkit, libnvidia-container1, nvidia-cuda-toolkit), but their versions are not a driver release.
 _NAMES = re.compile(
-    r"(lib)?nvidia-.+|libcuda1|libcudadebugger1|libnvcuvid1|libnvoptix1|libxnvctrl.*|cuda-drivers.*|firmware-nvidia-.+|"
+    r"(lib)?nvidia-.+|libnvsdm.*|libcuda1|libcudadebugger1|libnvcuvid1|libnvoptix1|libxnvctrl.*|cuda-drivers.*|firmware-nvidia-.+|"
     r"(xserver-xorg-video|libgl1|libegl|libglx|libgles)-nvidia.*"
 )
 # Small tools of the driver that work with any release of it; repositories may have them in one version only (Debian 13 has
 # nvidia-modprobe 570.133.07 beside driver 550.163.01). They follow the driver where they can, and are else left to apt.
 _TOOLS = {"nvidia-modprobe", "nvidia-persistenced", "nvidia-settings", "nvidia-xconfig"}
+# What other parts of the host need from the driver's release, under names that may or may not have the branch in them: the fabric of
+# machines with NVSwitch (without it CUDA fails with error 802), its libraries, and multi-node NVLink. They move with the driver.
+_COMPANION = re.compile(r"(nvidia-fabricmanager|nvidia-imex|libnvidia-nscq|libnvsdm)(?:-\d{3})?")
+# Ubuntu's firmware packages have the whole release in their name, and each depends on nothing: nvidia-firmware-580-580.95.05.
+_RELEASE_IN_NAME = re.compile(r"-(\d{3}\.\d{2,3}(?:\.\d+)*)$")
+# Meta packages that bring each new kernel, and the ones that bring its headers: Debian's and Ubuntu's, and Proxmox's.
+_KERNEL_META = re.compile(
+    r"linux-image-(?!unsigned-|\d)(?P<flavour>.+)|(?P<proxmox>(proxmox|pve)-(default-)?kernel(-\d+\.\d+)?)"
+)
 # A driver release after an epoch: three digits of branch, then two or three of build ("580.159.04-1", "1:580.95.05-0ubuntu1").
 _RELEASE = re.compile(r"(?:\d+:)?(\d{3}\.\d{2,3}(?:\.\d+)*)(?!\d)")
 # dpkg's status letters: want (i install, h hold), status (i installed), no error.
@@ -58,61 +67,160 @@ def parse_dpkg(text: str) -> list[Facts]:
     return list(packages.values())
 
 
-def parse_madison(text: str) -> dict[str, list[str]]:
-    """Versions that the configured repositories offer, newest first, from ``apt-cache madison``."""
+def parse_madison(text: str, repository: str = "") -> dict[str, list[str]]:
+    """Versions that the configured repositories offer, newest first, from ``apt-cache madison``.
+
+    Args:
+        text: lines of ``name | version | where``.
+        repository: URL that the driver's packages must come from; empty takes them from anywhere. The driver of another
+            repository may have the same names and releases (Ubuntu's and NVIDIA's have), and the two must not be mixed.
+    """
     offered: dict[str, list[str]] = {}
     for line in text.splitlines():
-        parts = [part.strip() for part in line.split("|")]
-        if len(parts) == 3 and parts[2].endswith("Packages") and parts[1] not in offered.setdefault(parts[0], []):
-            offered[parts[0]].append(parts[1])
+        name, version, where = [*(part.strip() for part in line.split("|")), "", ""][:3]
+        if not where.endswith("Packages"):
+            continue
+        if repository and belongs(name, version) and where.split()[0].rstrip("/") != repository.rstrip("/"):
+            continue
+        if version not in offered.setdefault(name, []):
+            offered[name].append(version)
     return offered
 
 
+def names_to_ask(installed: list[Facts], wanted: list[str], release: str, others: list[str]) -> list[str]:
+    """Every name whose offers :func:`plan` has to know."""
+    drivers = [one["name"] for one in installed if belongs(one["name"], one["version"])]
+    successors = [name for one in [*wanted, *drivers] for name in _successors(one, release)]
+    headers = [_headers_of(one["name"]) for one in installed]
+    return sorted({*wanted, *others, *drivers, *successors, *filter(None, headers)})
+
+
 def plan(
-    installed: list[Facts], offered: dict[str, list[str]], wanted: list[str], release: str, others: list[str]
+    installed: list[Facts],
+    offered: dict[str, list[str]],
+    wanted: list[str],
+    release: str,
+    others: list[str],
+    follow_kernel: bool = False,
 ) -> Facts:
     """How to come to one release of the driver.
 
     Args:
         installed: what :func:`parse_dpkg` gives.
-        offered: what :func:`parse_madison` gives, of all names in ``wanted`` and ``others`` and of the installed driver packages.
-        wanted: packages that must be of that release.
+        offered: what :func:`parse_madison` gives, of all of :func:`names_to_ask`.
+        wanted: packages that must be of that release. One that no repository has in any release of a driver
+            (``linux-modules-nvidia-580-server-open-generic``, which follows the kernel's version) may be of any version, and
+            ``nvidia-fabricmanager`` is taken under the name that it has there.
         release: a branch or an exact release.
         others: packages that must be there in any version (kernel headers, say).
+        follow_kernel: also want the headers of the kernels to come, for each meta package that brings such kernels.
 
     Returns:
         ``release``: the exact one that will be installed; ``install``: ``name=version`` for apt, the whole set, empty if it is in
         place; ``remove``: driver packages without that release; ``free``: held ones that apt may keep or remove as it needs;
-        ``hold``: those that are to be held and are not; ``broken``: driver packages left half-way by dpkg; ``installed``: name to
-        version of the driver's packages now.
+        ``hold``: those that are to be held and are not; ``held``: those that are; ``broken``: driver packages left half-way by
+        dpkg; ``installed``: name to version of the driver's packages now.
 
     Raises:
-        VllmHostError: ``driver_not_offered`` when a wanted package is not offered in that release; ``headers_not_offered`` when
-            one of ``others`` is neither there nor offered.
+        VllmHostError: ``driver_not_offered`` when a wanted package is not offered in that release; ``fabric_manager_not_offered``
+            when that is wanted or installed, and not offered in it; ``headers_not_offered`` when one of ``others`` is neither
+            there nor offered.
     """
     drivers = {one["name"]: one for one in installed if belongs(one["name"], one["version"])}
-    chosen = _exact_release(drivers, offered, wanted, release)
-    targets = {name: _target(_known(name, drivers, offered), chosen) for name in [*wanted, *drivers]}
+    companions = [name for name in [*wanted, *drivers] if _COMPANION.fullmatch(name)]
+    parts = [name for name in wanted if name not in companions and _is_part(_known(name, drivers, offered))]
+    chosen = _exact_release(drivers, offered, parts, release)
+    moving = [name for name in [*parts, *drivers] if name not in companions and _may_stay(name, chosen)]
+    moving += _companions(companions, drivers, offered, chosen)
+    targets = {name: _target(_known(name, drivers, offered), chosen) for name in moving}
     names = sorted(name for name in targets if targets[name])
-    without = sorted(name for name in drivers if not targets[name])
-    present = {one["name"] for one in installed if one["status"][:2] in _WHOLE}
-    missing = sorted(set(others) - present)
+    without = sorted(name for name in drivers if not targets.get(name))
+    present = {one["name"]: one["version"] for one in installed if one["status"][:2] in _WHOLE}
+    missing = sorted(
+        {*others, *(name for name in wanted if name not in parts and name not in companions)} - set(present)
+    )
     _all_offered(missing, offered)
+    if follow_kernel:
+        missing += _headers_to_come(present, offered)
     moves = [name for name in names if name not in drivers or drivers[name]["version"] != targets[name]]
     broken = sorted(name for name, one in drivers.items() if one["status"][:2] not in _WHOLE)
+    held = [name for name in names if drivers.get(name, {}).get("status", "")[:1] == "h"]
     return {
         "release": chosen,
         "install": [f"{name}={targets[name]}" for name in names] + missing if moves or missing or broken else [],
         "remove": [name for name in without if name not in _TOOLS],
         "free": [name for name in without if name in _TOOLS and drivers[name]["status"][:1] == "h"],
-        "hold": [name for name in names if drivers.get(name, {}).get("status", "")[:1] != "h"],
+        "hold": [name for name in names if name not in held],
+        "held": held,
         "broken": broken,
         "installed": {name: one["version"] for name, one in sorted(drivers.items())},
     }
 
 
+def _is_part(versions: list[str]) -> bool:
+    """Whether a wanted package is part of a driver; one that nobody offers is taken for one, and complained of."""
+    return not versions or any(release_of(version) for version in versions)
+
+
+def _may_stay(name: str, release: str) -> bool:
+    """False for packages whose name says that they are of another release."""
+    found = _RELEASE_IN_NAME.search(name)
+    return not found or found.group(1) == release
+
+
+def _successors(name: str, release: str) -> list[str]:
+    """What a companion may be called in a release, with the branch and without; empty for other packages."""
+    found = _COMPANION.fullmatch(name)
+    return [f"{found.group(1)}-{release.split('.')[0]}", found.group(1)] if found else []
+
+
+def _companions(names: list[str], drivers: dict[str, Facts], offered: dict[str, list[str]], release: str) -> list[str]:
+    """What companions are called in exactly that release. Only the fabric manager is worth stopping for."""
+    found = []
+    for name in names:
+        successors = _successors(name, release)
+        fitting = [one for one in successors if _newest(_known(one, drivers, offered), release)]
+        if fitting and fitting[0] not in found:
+            found.append(fitting[0])
+        elif not fitting and name.startswith("nvidia-fabricmanager"):
+            raise VllmHostError(
+                "fabric_manager_not_offered",
+                f"This machine's NVSwitches need the fabric manager in exactly the driver's release, and the repositories offer neither "
+                f"{' nor '.join(successors)} in release {release}. Set drivers_version to a release that has it, or drivers_source to a "
+                "repository that has; if the machine needs none, remove the package.",
+                package=name,
+            )
+    return found
+
+
+def _headers_of(name: str) -> str:
+    """The meta package with the headers of the kernels that a meta package brings; empty for other packages."""
+    found = _KERNEL_META.fullmatch(name)
+    if not found:
+        return ""
+    proxmox = found.group("proxmox")
+    return proxmox.replace("kernel", "headers") if proxmox else f"linux-headers-{found.group('flavour')}"
+
+
+def _headers_to_come(present: dict[str, str], offered: dict[str, list[str]]) -> list[str]:
+    """Headers for each meta package of kernels, in its own version where that is offered: a newer one would bring a newer kernel."""
+    found = []
+    for name, version in sorted(present.items()):
+        headers = _headers_of(name)
+        if headers and headers not in present and offered.get(headers):
+            found.append(f"{headers}={version}" if version in offered[headers] else headers)
+    return found
+
+
 def _exact_release(drivers: dict[str, Facts], offered: dict[str, list[str]], wanted: list[str], release: str) -> str:
     """The newest release of the branch that the first wanted package comes in; all others must at least know the branch."""
+    if not wanted:
+        raise VllmHostError(
+            "driver_not_offered",
+            "None of the packages in drivers_packages is part of a driver: name the user-space packages too, or leave it empty.",
+            release=release,
+            offered={},
+        )
     refused = [name for name in wanted if not any(in_release(v, release) for v in _known(name, drivers, offered))]
     if refused:
         there = {name: sorted({release_of(v) for v in offered.get(name, [])} - {""}) for name in refused}

@@ -167,6 +167,133 @@ def test_headers():
     assert _plan(["nvidia-driver-cuda"], "580", ["bash"])["release"]
 
 
+NVIDIA, UBUNTU = "https://nvidia/ubuntu2404/x86_64/", "http://archive/ubuntu"
+BOTH = f"""\
+libnvidia-compute-580 | 580.178.04-0ubuntu0.24.04.1 | {UBUNTU} noble-updates/restricted amd64 Packages
+libnvidia-compute-580 | 580.159.04-1ubuntu1 | {NVIDIA.rstrip("/")} ./ Packages
+linux-headers-generic | 6.8.0-85.85 | {UBUNTU} noble-updates/main amd64 Packages
+"""
+
+
+def test_drivers_of_two_repositories_are_not_mixed():
+    offered = packages.parse_madison(BOTH, NVIDIA)
+    assert offered["libnvidia-compute-580"] == ["580.159.04-1ubuntu1"]
+    assert offered["linux-headers-generic"] == ["6.8.0-85.85"], "what is no driver may come from anywhere"
+    assert packages.parse_madison(BOTH)["libnvidia-compute-580"][0] == "580.178.04-0ubuntu0.24.04.1"
+
+
+def _offers(**versions):
+    return "".join(f"{name.replace('_', '-')} | {version} | u ./ Packages\n" for name, version in versions.items())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("nvidia-fabricmanager-580", "nvidia-fabricmanager-590"),  # Ubuntu's archive
+        ("nvidia-fabricmanager-580", "nvidia-fabricmanager"),  # NVIDIA's repository
+        ("nvidia-fabricmanager", "nvidia-fabricmanager"),
+    ],
+)
+def test_the_fabric_manager_moves_with_the_driver(before, after):
+    madison = MADISON + f"{after} | 590.44.01-1 | u ./ Packages\n"
+    dpkg = _held(["nvidia-driver-cuda", before], "580.105.08-1")
+    plan = _plan(["nvidia-driver-cuda"], "590", dpkg=dpkg, madison=madison)
+    assert plan["install"] == ["nvidia-driver-cuda=590.44.01-1", f"{after}=590.44.01-1"]
+    assert plan["remove"] == ([before] if before != after else [])
+
+
+def test_the_fabric_manager_is_of_exactly_the_drivers_release():
+    """Within a branch too: one of 580.95.05 does not start with a driver 580.105.08."""
+    dpkg = _held(["nvidia-driver-cuda", "nvidia-fabricmanager-580"], "580.95.05-1")
+    older = _offers(nvidia_fabricmanager_580="580.95.05-1")
+    with pytest.raises(
+        VllmHostError, match="nvidia-fabricmanager-580 nor nvidia-fabricmanager in release 580.105.08"
+    ) as caught:
+        _plan(["nvidia-driver-cuda"], "580", dpkg=dpkg, madison=MADISON + older)
+    assert caught.value.code == "fabric_manager_not_offered"
+    assert _plan(["nvidia-driver-cuda"], "580.95.05", dpkg=dpkg, madison=MADISON + older)["install"] == []
+    renamed = _offers(nvidia_fabricmanager="580.105.08-1")
+    plan = _plan(["nvidia-driver-cuda"], "580", dpkg=dpkg, madison=MADISON + renamed)
+    assert ("nvidia-fabricmanager=580.105.08-1" in plan["install"], plan["remove"]) == (
+        True,
+        ["nvidia-fabricmanager-580"],
+    )
+
+
+def test_a_fabric_manager_that_is_wanted_has_the_name_of_its_repository():
+    madison = MADISON + _offers(nvidia_fabricmanager_580="580.105.08-1")
+    plan = _plan(["nvidia-driver-cuda", "nvidia-fabricmanager"], "580", dpkg="", madison=madison)
+    assert plan["install"] == ["nvidia-driver-cuda=580.105.08-1", "nvidia-fabricmanager-580=580.105.08-1"]
+    names = packages.names_to_ask([], ["nvidia-fabricmanager"], "580.105.08", [])
+    assert names == ["nvidia-fabricmanager", "nvidia-fabricmanager-580"]
+
+
+def test_a_monitoring_library_that_is_not_offered_goes():
+    dpkg = _held(["nvidia-driver-cuda", "libnvidia-nscq-580"], "580.105.08-1")
+    assert _plan(["nvidia-driver-cuda"], "590", dpkg=dpkg)["remove"] == ["libnvidia-nscq-580"]
+
+
+def test_firmware_of_another_release_goes_though_it_is_of_the_branch():
+    """Ubuntu: the release is part of the name, and the new one comes as a dependency."""
+    madison = _offers(nvidia_driver_cuda="580.105.08-1")
+    dpkg = _held(["nvidia-driver-cuda", "nvidia-firmware-580-580.95.05"], "580.95.05-1")
+    plan = _plan(["nvidia-driver-cuda"], "580", dpkg=dpkg, madison=madison)
+    assert (plan["install"], plan["remove"]) == (["nvidia-driver-cuda=580.105.08-1"], ["nvidia-firmware-580-580.95.05"])
+    dpkg += "ii |nvidia-firmware-580-580.105.08|580.105.08-1\n"
+    madison += _offers(**{"nvidia-firmware-580-580.105.08": "580.105.08-1"})
+    assert _plan(["nvidia-driver-cuda"], "580", dpkg=dpkg, madison=madison)["hold"] == [
+        "nvidia-firmware-580-580.105.08"
+    ]
+
+
+def test_modules_that_the_distribution_signed_follow_the_kernel():
+    modules = "linux-modules-nvidia-580-server-open-generic"
+    madison = MADISON + _offers(**{modules: "6.8.0-85.85+1"})
+    plan = _plan(["nvidia-driver-cuda", modules], "580", dpkg="", madison=madison)
+    assert (plan["release"], plan["install"]) == ("580.105.08", ["nvidia-driver-cuda=580.105.08-1", modules])
+    with pytest.raises(VllmHostError, match="is part of a driver"):
+        _plan([modules], "580", dpkg="", madison=madison)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "headers"),
+    [
+        ("linux-image-amd64", "linux-headers-amd64"),
+        ("linux-image-cloud-amd64", "linux-headers-cloud-amd64"),
+        ("linux-image-rt-amd64", "linux-headers-rt-amd64"),
+        ("linux-image-generic-hwe-24.04", "linux-headers-generic-hwe-24.04"),
+        ("linux-image-aws", "linux-headers-aws"),
+        ("proxmox-default-kernel", "proxmox-default-headers"),
+        ("proxmox-kernel-6.14", "proxmox-headers-6.14"),
+        ("linux-image-6.12.48+deb13-amd64", ""),  # one kernel, brought by a meta package
+        ("linux-image-unsigned-6.8.0-85-generic", ""),
+        ("proxmox-kernel-6.14.11-1-pve-signed", ""),
+    ],
+)
+def test_headers_of_the_kernels_to_come_are_those_of_what_brings_them(kernel, headers):
+    madison = MADISON + f"{headers or 'linux-headers-none'} | 6.12.50-1 | u s Packages\n"
+    installed, offered = packages.parse_dpkg(f"ii |{kernel}|6.12.48-1\n"), packages.parse_madison(madison)
+    assert (headers in packages.names_to_ask(installed, [], "580", [])) == bool(headers)
+    plan = packages.plan(installed, offered, ["nvidia-driver-cuda"], "580", [], follow_kernel=True)
+    assert plan["install"][1:] == ([headers] if headers else [])
+
+
+def test_headers_are_of_the_kernels_own_version_so_that_they_bring_no_newer_one():
+    madison = (
+        MADISON + "linux-headers-amd64 | 6.12.50-1 | u s Packages\nlinux-headers-amd64 | 6.12.48-1 | u s Packages\n"
+    )
+    installed = packages.parse_dpkg("ii |linux-image-amd64|6.12.48-1\n")
+    plan = packages.plan(
+        installed, packages.parse_madison(madison), ["nvidia-driver-cuda"], "580", [], follow_kernel=True
+    )
+    assert plan["install"][1:] == ["linux-headers-amd64=6.12.48-1"]
+    installed += packages.parse_dpkg("ii |linux-headers-amd64|6.12.48-1\nii |nvidia-driver-cuda|580.105.08-1\n")
+    plan = packages.plan(
+        installed, packages.parse_madison(madison), ["nvidia-driver-cuda"], "580", [], follow_kernel=True
+    )
+    assert plan["install"] == []
+
+
 @pytest.fixture
 def folder(tmp_path):
     control = tmp_path / "root/DEBIAN/control"
