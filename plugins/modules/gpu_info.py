@@ -219,6 +219,35 @@ pci_gpus:
   returned: always
   type: list
   elements: dict
+  contains:
+    pci_id:
+      description: Place on the PCI bus.
+      type: str
+    device_id:
+      description: PCI device id, such as V(2bb5).
+      type: str
+    driver:
+      description: The kernel driver that holds it.
+      type: str
+    numa_node:
+      description: NUMA node of its slot; null where the machine has one.
+      type: int
+    iommu_group:
+      description: IOMMU group.
+      type: int
+    iommu_type:
+      description: V(identity) passes addresses through, V(DMA) and V(DMA-FQ) translate.
+      type: str
+    bar1_bytes:
+      description: Its largest memory window.
+      type: int
+    acs_redirecting:
+      description: PCI ids of the bridges above it that redirect peer traffic to the root complex.
+      type: list
+      elements: str
+    needs_open_modules:
+      description: Whether the proprietary kernel module refuses it (Blackwell), by its device id or the kernel log.
+      type: bool
 iommu:
   description: Whether an IOMMU is active.
   returned: always

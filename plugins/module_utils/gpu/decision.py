@@ -59,9 +59,10 @@ def _shortcomings(facts: Facts, branch: str, version: str, downgrade: bool) -> l
         reasons.append(f"NVML does not start: {nvml['state']}")
     if nvml["state"] == "client_missing" and not release:
         reasons.append("no driver is loaded")
-    for identity in ("driver_library_mismatch", "proprietary_on_blackwell"):
-        if identity in problems and nvml["state"] == "ok":
-            reasons.append(problems[identity])
+    if "driver_library_mismatch" in problems and nvml["state"] == "ok":
+        reasons.append(problems["driver_library_mismatch"])
+    if "proprietary_on_blackwell" in problems:  # seen on the PCI bus too, where NVML starts and counts no GPU
+        reasons.append(problems["proprietary_on_blackwell"])
     if release and version and release != version:
         reasons.append(f"driver {release} is there, {version} is wanted")
     elif release and not at_least(release, branch):

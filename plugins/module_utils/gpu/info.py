@@ -32,7 +32,7 @@ def collect(client: Any = None, root: Path = Path("/"), log: Optional[list[str]]
     library = told["library_version"]
     module["matches_library"] = None if not (library and module["version"]) else library == module["version"]
     lines = kernel.kernel_log() if log is None and real else log
-    pci = kernel.pci_gpus(root)
+    pci = _with_refusals(kernel.pci_gpus(root), lines)
     facts: Facts = {
         "gpus": [_with_pci(gpu, pci) for gpu in told["gpus"]],
         "driver_version": told["driver_version"] or module["version"],
@@ -58,6 +58,12 @@ def _with_pci(gpu: Facts, pci: list[Facts]) -> Facts:
     if found["numa_node"] is None:
         found["numa_node"] = gpu["numa_node"]
     return {**gpu, **found}
+
+
+def _with_refusals(pci: list[Facts], lines: Optional[list[str]]) -> list[Facts]:
+    """GPUs with what the kernel log adds: a card too new for our table of device ids, refused by the proprietary module."""
+    refused = kernel.parse_refused(lines or [])
+    return [{**one, "needs_open_modules": one["needs_open_modules"] or one["pci_id"] in refused} for one in pci]
 
 
 def _with_owner(process: Facts, root: Path) -> Facts:

@@ -16,6 +16,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Optional
 
+from .problems_data import OPEN_MODULES_ONLY
+
 Facts = dict[str, Any]
 
 NVIDIA = "0x10de"
@@ -111,7 +113,8 @@ def pci_gpus(root: Path = Path("/")) -> list[Facts]:
     Each: ``pci_id``, ``device_id`` (such as ``2bb5``), ``driver`` (bound kernel driver), ``numa_node`` (None where the
     machine has one), ``iommu_group``, ``iommu_type`` (``identity`` passes addresses through, ``DMA`` and ``DMA-FQ``
     translate), ``bar1_bytes`` (the largest memory window), ``acs_redirecting`` (bridges above it that send peer traffic up
-    to the root complex; None where their configuration space cannot be read).
+    to the root complex; None where their configuration space cannot be read), ``needs_open_modules`` (whether the
+    proprietary kernel module refuses it, by its device id).
     """
     found = []
     for folder in sorted(_children(root / "sys/bus/pci/devices")):
@@ -119,21 +122,31 @@ def pci_gpus(root: Path = Path("/")) -> list[Facts]:
             _DISPLAY_CLASSES
         ):
             continue
+        device_id = _read(folder / "device").strip()[2:] or None
         group = _link_name(folder / "iommu_group")
         node = _number(_read(folder / "numa_node"))
         found.append(
             {
                 "pci_id": folder.name,
-                "device_id": _read(folder / "device").strip()[2:] or None,
+                "device_id": device_id,
                 "driver": _link_name(folder / "driver"),
                 "numa_node": node if node is not None and node >= 0 else None,
                 "iommu_group": _number(group or ""),
                 "iommu_type": _read(folder / "iommu_group/type").strip() or None,
                 "bar1_bytes": largest_window(_read(folder / "resource")),
                 "acs_redirecting": _acs_redirecting(folder),
+                "needs_open_modules": needs_open_modules(device_id),
             }
         )
     return found
+
+
+def needs_open_modules(device_id: Optional[str]) -> bool:
+    """Whether a PCI device id (such as ``2bb5``) is known to be of a GPU that only the open kernel modules start."""
+    if not device_id or not re.fullmatch(r"[0-9a-f]{4}", device_id):
+        return False
+    number = int(device_id, 16)
+    return any(first <= number <= last for first, last in OPEN_MODULES_ONLY)
 
 
 def iommu_enabled(root: Path = Path("/")) -> bool:
@@ -212,6 +225,19 @@ def parse_xids(lines: list[str]) -> list[Facts]:
         event["count"] += 1
         event["last"] = found.group(3)
     return list(events.values())
+
+
+# One message of two lines; the journal gives each as a line, /dev/kmsg the line break as \x0a.
+_REFUSED = re.compile(
+    r"NVRM: The NVIDIA GPU ([0-9a-f:.]+) \(PCI ID: [0-9a-f:]+\)(?:\s|\\x0a)*(?:NVRM: )?installed in this system "
+    r"requires use of the NVIDIA open",
+    re.IGNORECASE,
+)
+
+
+def parse_refused(lines: list[str]) -> list[str]:
+    """PCI ids of the GPUs that the proprietary module refused, by a kernel log: those that need the open modules."""
+    return sorted({found.lower() for found in _REFUSED.findall("\n".join(lines))})
 
 
 def kernel_log() -> Optional[list[str]]:

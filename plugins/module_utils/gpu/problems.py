@@ -88,9 +88,21 @@ def _of_kernel(facts: Facts) -> Iterator[Problem]:
     installed, loaded = kernel["installed_version"], kernel["version"]
     if on_metal and installed and loaded and installed != loaded:
         yield problem("reboot_required", f"loaded {loaded}, on disk {installed}")
-    blackwell = [gpu["index"] for gpu in facts["gpus"] if at_least(gpu["compute_capability"], "10.0")]
-    if kernel["flavour"] == "proprietary" and blackwell:
-        yield problem("proprietary_on_blackwell", f"module {kernel['version']} is the proprietary flavour", blackwell)
+    if kernel["flavour"] == "proprietary":
+        yield from _of_the_proprietary_flavour(facts)
+
+
+def _of_the_proprietary_flavour(facts: Facts) -> Iterator[Problem]:
+    """GPUs that want the other flavour: seldom among those that NVML counts (it leaves out what did not start), else on the bus."""
+    served = [gpu["index"] for gpu in facts["gpus"] if at_least(gpu["compute_capability"], "10.0")]
+    refused = [f"{one['pci_id']} (10de:{one['device_id']})" for one in _unserved(facts) if one["needs_open_modules"]]
+    if not served and not refused:
+        return
+    found = f"module {facts['kernel_module']['version']} is the proprietary flavour"
+    if refused:
+        found += f", which does not start {', '.join(refused)}"
+    # Where some are not counted, the problem is about more than the indices that there are.
+    yield problem("proprietary_on_blackwell", found, [] if refused else served)
 
 
 def _of_devices(facts: Facts) -> Iterator[Problem]:
@@ -117,16 +129,21 @@ def _of_devices(facts: Facts) -> Iterator[Problem]:
 def _not_served(facts: Facts) -> list[str]:
     """PCI ids of GPUs that the driver should offer and does not.
 
-    Not counted: GPUs given to virtual machines (vfio-pci), those that a container was not given while it has others, and
-    as many as NVML counts without being able to say where they are (lost ones, which have their own problem).
+    Not counted: as many as NVML counts without being able to say where they are (lost ones, which have their own problem).
+    """
+    missing = [one["pci_id"] for one in _unserved(facts)]
+    return missing if len(missing) > [gpu["pci_id"] for gpu in facts["gpus"]].count(None) else []
+
+
+def _unserved(facts: Facts) -> list[Facts]:
+    """GPUs on the bus that NVML does not name.
+
+    Not counted: GPUs given to virtual machines (vfio-pci), and those that a container was not given while it has others.
     """
     if facts["container"] != "none" and facts["gpus"]:
         return []
     served = [gpu["pci_id"] for gpu in facts["gpus"]]
-    missing = [
-        one["pci_id"] for one in facts["pci_gpus"] if one["pci_id"] not in served and one["driver"] != "vfio-pci"
-    ]
-    return missing if len(missing) > served.count(None) else []
+    return [one for one in facts["pci_gpus"] if one["pci_id"] not in served and one["driver"] != "vfio-pci"]
 
 
 def _of_gpus(facts: Facts) -> Iterator[Problem]:

@@ -21,6 +21,19 @@ class Known(NamedTuple):
     source: str
 
 
+# First and last PCI device id of the GPUs that only the open kernel modules start: Blackwell. Every id that
+# open-gpu-kernel-modules 595.45.04 (README, Compatible GPUs) and the PCI ID database of August 2026 have in these blocks is
+# of that chip, the chips next to them are not Blackwell, or no GPUs of a server (2b00 is a Jetson).
+OPEN_MODULES_ONLY = (
+    (0x2900, 0x29FF),  # GB100 and GB102: 2901 B200, 2941 GB200, 29bc B100
+    (0x2B80, 0x2BFF),  # GB202: 2b85 RTX 5090, 2bb1 to 2bb5 RTX PRO 5000 and 6000
+    (0x2C00, 0x2C7F),  # GB203: 2c02 RTX 5080, 2c31 RTX PRO 4500
+    (0x2D00, 0x2DFF),  # GB206 and GB207: 2d04 RTX 5060 Ti, 2d30 RTX PRO 2000, 2d83 RTX 5050
+    (0x2E00, 0x2E7F),  # GB20B: 2e12 GB10
+    (0x2F00, 0x2F7F),  # GB205: 2f04 RTX 5070; 2f80 is a sound device, 2f95 Vera
+    (0x3180, 0x31FF),  # GB110: 3182 B300, 31c2 GB300
+)
+
 KNOWN = {
     "client_missing": Known(
         "error",
@@ -88,9 +101,11 @@ KNOWN = {
     ),
     "proprietary_on_blackwell": Known(
         "error",
-        "Blackwell GPUs (compute capability 10.0 and newer) do not start under the proprietary kernel module",
-        "install the open kernel modules of the same release (drivers_state=present does it), then reboot",
-        "NVIDIA driver installation guide, open kernel modules",
+        "Blackwell GPUs (compute capability 10.0 and newer) do not start under the proprietary kernel module: the driver counts "
+        'none of them (nvidia-smi: "No devices were found")',
+        "install the open kernel modules of the same release (drivers_state=present does it), then reboot; in a container: on its "
+        "host",
+        'NVIDIA driver installation guide, open kernel modules; the kernel log: "requires use of the NVIDIA open kernel modules"',
     ),
     "uvm_node_missing": Known(
         "error",

@@ -37,7 +37,14 @@ def config_space(acs_control: int | None) -> bytes:
     return bytes(space)
 
 
-def add_gpu(root: Path, index: int, acs_control: int | None = None, iommu: str | None = None, bar1: int = 2**37) -> str:
+def add_gpu(
+    root: Path,
+    index: int,
+    acs_control: int | None = None,
+    iommu: str | None = None,
+    bar1: int = 2**37,
+    device: str = "2bb5",
+) -> str:
     """A GPU below a bridge below a root port, as sysfs shows it; returns its PCI id."""
     bridge, gpu = f"0000:00:{index + 1:02x}.0", f"0000:{index + 1:02x}:00.0"
     folder = f"sys/devices/pci0000:00/{bridge}/{gpu}"
@@ -45,7 +52,7 @@ def add_gpu(root: Path, index: int, acs_control: int | None = None, iommu: str |
     flat.mkdir(parents=True, exist_ok=True)
     write(root, f"{folder}/vendor", "0x10de\n")
     write(root, f"{folder}/class", "0x030200\n")
-    write(root, f"{folder}/device", "0x2bb5\n")
+    write(root, f"{folder}/device", f"0x{device}\n")
     write(root, f"{folder}/numa_node", f"{index % 2}\n")
     lines = [
         "0x00 0x00 0x00",

@@ -71,7 +71,19 @@ def test_numbers_from_yaml_are_releases_too(facts):
     assert decide(found, 590)["release"] == "590"
 
 
-@pytest.mark.parametrize("wrong", [{"text": PROPRIETARY}, {"nvmlSystemGetNVMLVersion": lambda: "13.580.105.08"}])
+# Under the proprietary flavour NVML starts and counts no Blackwell.
+REFUSED_BLACKWELL = {"text": PROPRIETARY, "nvmlDeviceGetCount": lambda: 0}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        REFUSED_BLACKWELL,
+        {**REFUSED_BLACKWELL, "pynvml": False},
+        {"text": PROPRIETARY},  # counted all the same, as by the library of the test hosts
+        {"nvmlSystemGetNVMLVersion": lambda: "13.580.105.08"},
+    ],
+)
 def test_the_wrong_flavour_and_a_mismatch_are_mended_on_a_machine(facts, wrong):
     assert decide(facts(**wrong), "580")["action"] == "everything"
 
@@ -105,8 +117,9 @@ def test_a_container_whose_host_has_no_driver_is_refused(facts, state):
     assert (decision["action"], "must be on the host of this container" in decision["reasons"][0]) == ("refuse", True)
 
 
-def test_a_container_on_the_proprietary_flavour_is_refused(facts):
-    decision = decide(facts(container="lxc", text=PROPRIETARY), "580")
+@pytest.mark.parametrize("calls", [REFUSED_BLACKWELL, {"text": PROPRIETARY}])
+def test_a_container_on_the_proprietary_flavour_is_refused(facts, calls):
+    decision = decide(facts(container="lxc", **calls), "580")
     assert (decision["action"], "proprietary" in decision["reasons"][0]) == ("refuse", True)
 
 

@@ -31,6 +31,8 @@ def test_version_and_flavour_of_the_loaded_module(text, expected):
 def test_no_text_breaks_the_parsers(text):
     kernel.parse_proc_version(text)
     kernel.parse_xids(text.splitlines())
+    kernel.parse_refused(text.splitlines())
+    kernel.needs_open_modules(text)
 
 
 @pytest.mark.parametrize(("text", "flavour"), [("Dual MIT/GPL", "open"), ("NVIDIA", "proprietary"), (None, None)])
@@ -81,6 +83,66 @@ def test_gpus_on_the_bus(tmp_path):
     assert (first["bar1_bytes"], second["bar1_bytes"]) == (2**37, 2**28)
     assert (first["iommu_type"], second["iommu_type"]) == ("DMA-FQ", "identity")
     assert (first["acs_redirecting"], second["acs_redirecting"]) == (["0000:00:01.0"], [])
+
+
+@pytest.mark.parametrize(
+    ("device_id", "needs"),
+    [
+        ("2bb5", True),  # RTX PRO 6000 Blackwell Server Edition
+        ("2901", True),  # B200
+        ("29bc", True),  # B100
+        ("2941", True),  # GB200
+        ("2b85", True),  # RTX 5090
+        ("2c34", True),  # RTX PRO 4000 Blackwell
+        ("2d04", True),  # RTX 5060 Ti
+        ("2e12", True),  # GB10
+        ("2f04", True),  # RTX 5070
+        ("3182", True),  # B300
+        ("31c2", True),  # GB300
+        ("2335", False),  # H200
+        ("2684", False),  # RTX 4090
+        ("28e0", False),  # RTX 4060 Laptop, the block below
+        ("2f95", False),  # Vera, a CPU
+        (None, False),
+        ("xyz", False),
+    ],
+)
+def test_gpus_that_only_the_open_modules_start(device_id, needs):
+    assert kernel.needs_open_modules(device_id) is needs
+
+
+# Driver 580.105.08 on an RTX 5090 Laptop GPU, as dmesg showed it; then the same record in /dev/kmsg.
+REFUSED = [
+    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.105.08  Wed Oct 29 23:15:11 UTC 2025",
+    "NVRM: The NVIDIA GPU 0000:C2:00.0 (PCI ID: 10de:2c58)",
+    "NVRM: installed in this system requires use of the NVIDIA open kernel modules.",
+    "NVRM: GPU 0000:c2:00.0: RmInitAdapter failed! (0x22:0x56:884)",
+]
+KMSG = [
+    "4,1234,5559842,-;NVRM: The NVIDIA GPU 0000:c2:00.0 (PCI ID: 10de:2c58)\\x0a"
+    "NVRM: installed in this system requires use of the NVIDIA open kernel modules.\n"
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "refused"),
+    [
+        (REFUSED, ["0000:c2:00.0"]),
+        (KMSG, ["0000:c2:00.0"]),
+        (REFUSED + REFUSED, ["0000:c2:00.0"]),
+        (REFUSED[:2], []),
+        (
+            [
+                "NVRM: The NVIDIA GPU 0000:c2:00.0 (PCI ID: 10de:1db6)",
+                "NVRM: installed in this system is not supported",
+            ],
+            [],
+        ),
+        ([], []),
+    ],
+)
+def test_what_the_proprietary_module_refused(lines, refused):
+    assert kernel.parse_refused(lines) == refused
 
 
 def test_configuration_space_that_is_not_shown_is_null_not_good(tmp_path):

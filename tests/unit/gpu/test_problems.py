@@ -98,7 +98,51 @@ def test_a_mismatch_names_both_releases(host):
     assert "library 580.105.08, kernel module 580.95.05" in found["driver_library_mismatch"]["found"]
 
 
+def test_under_the_proprietary_flavour_a_blackwell_is_not_counted(host):
+    write(host, "proc/driver/nvidia/version", PROPRIETARY.format("580.95.05"))
+    found = _found(host, client(0))
+    assert set(found) == {"proprietary_on_blackwell", "gpu_not_served"}
+    assert found["proprietary_on_blackwell"]["found"] == (
+        "module 580.95.05 is the proprietary flavour, which does not start 0000:01:00.0 (10de:2bb5), 0000:02:00.0 (10de:2bb5)"
+    )
+
+
+def test_under_the_proprietary_flavour_a_blackwell_beside_another_gpu_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel, "device_nodes", lambda _root: NODES)
+    add_gpu(tmp_path, 0, device="2330")
+    add_gpu(tmp_path, 1)
+    load_module(tmp_path, text=PROPRIETARY)
+    hopper = {"nvmlDeviceGetCudaComputeCapability": lambda _h: (9, 0)}
+    found = _found(tmp_path, client(1, **hopper))["proprietary_on_blackwell"]
+    assert (found["gpus"], "0000:02:00.0 (10de:2bb5)" in found["found"]) == ([], True)
+    write(tmp_path, "run/systemd/container", "lxc\n")  # which was given the Hopper only
+    assert _found(tmp_path, client(1, **hopper)) == {}
+
+
+def test_a_card_that_we_do_not_know_is_told_by_the_kernel_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel, "device_nodes", lambda _root: NODES)
+    add_gpu(tmp_path, 0, device="3999")
+    load_module(tmp_path, text=PROPRIETARY)
+    log = [
+        "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:3999)",
+        "NVRM: installed in this system requires use of the NVIDIA open kernel modules.",
+    ]
+    assert "proprietary_on_blackwell" not in _found(tmp_path, client(0))
+    assert "proprietary_on_blackwell" in _found(tmp_path, client(0), log=log)
+    load_module(tmp_path, uvm=False)  # the open one was loaded since: the log is of before
+    assert "proprietary_on_blackwell" not in _found(tmp_path, client(0), log=log)
+
+
+def test_a_gpu_that_a_virtual_machine_has_is_not_the_drivers(host):
+    write(host, "proc/driver/nvidia/version", PROPRIETARY.format("580.95.05"))
+    (host / "drivers/vfio-pci").mkdir(parents=True)
+    for gpu in ("0000:01:00.0", "0000:02:00.0"):
+        (host / "sys/bus/pci/devices" / gpu / "driver").symlink_to(host / "drivers/vfio-pci")
+    assert "proprietary_on_blackwell" not in _found(host, client(0))
+
+
 def test_the_proprietary_flavour_is_refused_on_blackwell_only(host):
+    """No real driver counts such a GPU, but the test hosts' library does: their PCI bus has none."""
     load_text = PROPRIETARY.format("580.95.05")
     write(host, "proc/driver/nvidia/version", load_text)
     assert _found(host)["proprietary_on_blackwell"]["gpus"] == [0, 1]
