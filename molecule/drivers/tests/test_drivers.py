@@ -48,8 +48,8 @@ def test_nvidia_smi_works(host):
     assert host.check_output("nvidia-smi").splitlines() == [f"Driver Version: {release}", "Attached GPUs: 8"]
 
 
-def test_the_pin_is_exact_in_a_container(host):
-    pin = "Pin: version 580.95.05-*" if _is(host, CONTAINER) else "Pin: version 590.*"
+def test_the_pin_is_exact(host):
+    pin = "Pin: version 580.95.05-*" if _is(host, CONTAINER) else "Pin: version 590.44.01-*"
     assert pin in host.file(PINS).content_string
 
 

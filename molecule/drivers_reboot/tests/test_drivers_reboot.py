@@ -3,6 +3,7 @@
 PACKAGES = {
     "debian13": {
         "libcuda1": "580.105.08-2",
+        "libnvidia-cfg1": "580.105.08-2",
         "libnvidia-ml1": "580.105.08-2",
         "libnvidia-ptxjitcompiler1": "580.105.08-2",
         "nvidia-kernel-support": "580.105.08-2",
@@ -12,9 +13,11 @@ PACKAGES = {
     },
     # Branch 590, through which it went, has other names; none of them is left.
     "ubuntu2404": {
+        "libnvidia-cfg1-580": "580.105.08-0ubuntu1",
         "libnvidia-compute-580": "580.105.08-0ubuntu1",
         "nvidia-compute-utils-580": "580.105.08-0ubuntu1",
         "nvidia-dkms-580-open": "580.105.08-0ubuntu1",
+        "nvidia-firmware-580-580.105.08": "580.105.08-0ubuntu1",
         "nvidia-kernel-common-580": "580.105.08-0ubuntu1",
         "nvidia-modprobe": "580.105.08-0ubuntu1",
         "nvidia-utils-580": "580.105.08-0ubuntu1",
@@ -46,6 +49,8 @@ def test_it_came_up_whole(host):
     assert host.check_output("systemctl is-system-running --wait") == "running"
     daemon = host.service("nvidia-persistenced")
     assert daemon.is_enabled and daemon.is_running
+    # Ubuntu's own unit starts it with persistence off.
+    assert host.file("/run/persistence-mode").content_string.strip() == "1"
     assert host.check_output("nvidia-smi").splitlines() == ["Driver Version: 580.105.08", "Attached GPUs: 8"]
     assert not host.file("/sys/module/nouveau").exists
     assert (

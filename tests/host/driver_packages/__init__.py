@@ -31,6 +31,13 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 SMI = {"usr/bin/nvidia-smi": (HERE / "nvidia-smi").read_bytes()}
 MODPROBE = {"usr/bin/nvidia-modprobe": (HERE / "nvidia-modprobe").read_bytes()}
 DAEMON = {"usr/lib/systemd/system/nvidia-persistenced.service": (HERE / "nvidia-persistenced.service").read_bytes()}
+UBUNTUS_DAEMON = {**DAEMON, next(iter(DAEMON)): (HERE / "nvidia-persistenced.ubuntu.service").read_bytes()}
+# The daemon opens it, and Ubuntu's package with the daemon does not depend on it.
+CONFIGURATION = {f"{LIBRARIES}/libnvidia-cfg.so.1": b""}
+UDEV = {
+    "usr/lib/udev/rules.d/71-nvidia.rules": b'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", TAG+="systemd", '
+    b'ENV{SYSTEMD_WANTS}="nvidia-persistenced.service"\n'
+}
 # As debhelper writes it: an upgrade restarts what runs, and goes on if that fails.
 RESTART_DAEMON = "systemctl daemon-reload || true\nsystemctl try-restart nvidia-persistenced.service || true"
 
@@ -110,7 +117,9 @@ def debian_packages(release: str, library: bytes) -> Iterator[Package]:
     ):
         depends = f"nvidia-kernel-support {same}"
         yield Package(name, version, depends=depends, conflicts=other, **_module_files(release, flavour))
-    yield Package("nvidia-persistenced", version, files=DAEMON, postinst=RESTART_DAEMON)
+    yield Package("libnvidia-cfg1", version, files=CONFIGURATION)
+    depends = f"libnvidia-cfg1 {same}"
+    yield Package("nvidia-persistenced", version, depends=depends, files=DAEMON, postinst=RESTART_DAEMON)
     if legacy:
         yield Package("libnvidia-pkcs11-openssl3", version)
 
@@ -122,7 +131,10 @@ def debians_own_packages(release: str, library: bytes) -> Iterator[Package]:
     yield Package("libnvidia-ptxjitcompiler1", version)
     yield Package("libcuda1", version, depends=f"libnvidia-ptxjitcompiler1 (= {version})")
     yield Package("nvidia-smi", version, depends="libnvidia-ml1", files=SMI)
-    yield Package("nvidia-persistenced", f"{release}-1", files=DAEMON, postinst=RESTART_DAEMON)
+    yield Package("libnvidia-cfg1", version, files=CONFIGURATION)
+    yield Package(
+        "nvidia-persistenced", f"{release}-1", depends="libnvidia-cfg1", files=DAEMON, postinst=RESTART_DAEMON
+    )
     yield Package("nvidia-modprobe", "570.133.07-1", files=MODPROBE)
     yield Package("nvidia-kernel-support", version, depends="nvidia-modprobe")
     yield Package("nvidia-open-kernel-dkms", version, depends="nvidia-kernel-support", **_module_files(release, "open"))
@@ -149,15 +161,19 @@ def ubuntu_packages(release: str, library: bytes) -> Iterator[Package]:
             version,
             depends=compute,
             instead_of="nvidia-persistenced",
-            files=DAEMON,
+            files=UBUNTUS_DAEMON,
             postinst=RESTART_DAEMON,
         )
     else:
         files["files"].update(SMI)
         yield Package(compute, version, instead_of="nvidia-opencl-icd", **files)
         yield Package("nvidia-persistenced", version, depends=compute, files=DAEMON, postinst=RESTART_DAEMON)
+    instead = "libnvidia-cfg1-any" if legacy else ""
+    yield Package(f"libnvidia-cfg1{suffix}", version, instead_of=instead, files=CONFIGURATION)
     instead = "nvidia-kernel-common" if legacy else ""
-    yield Package(common, version, depends="nvidia-modprobe", instead_of=instead)
+    firmware = f"nvidia-firmware{suffix}-{release}" if legacy else "nvidia-firmware"
+    yield Package(firmware, version)
+    yield Package(common, version, depends=f"nvidia-modprobe, {firmware}", instead_of=instead, files=UDEV)
     yield Package("nvidia-modprobe", version, files=MODPROBE)
     yield Package(
         f"nvidia-dkms{suffix}-open",

@@ -13,7 +13,16 @@ VARS = Path(__file__).resolve().parents[3] / "roles/drivers/vars"
 
 
 def _resolve(
-    text: str, distribution: str, version: str, release="580", exact=False, source="nvidia", drivers_mirror="", **facts
+    text: str,
+    distribution: str,
+    version: str,
+    release="580",
+    exact=False,
+    source="nvidia",
+    drivers_mirror="",
+    packages=None,
+    nvswitches=0,
+    **facts,
 ):
     variables = {}
     for name in ("main", {"Debian": "Debian", "Ubuntu": "Ubuntu", "RedHat": "RedHat"}[distribution]):
@@ -28,8 +37,10 @@ def _resolve(
         },
         drivers_source=source,
         drivers_branch="580",
-        drivers_packages=[],
+        drivers_packages=packages or [],
         drivers_kernel_headers=[],
+        drivers_kernel_modules="auto",
+        vllm_gpus_found={"container": "lxc" if exact else "none", "nvswitches": nvswitches},
         drivers_mirror=drivers_mirror,
         drivers_folder="/srv/debs",
         drivers_repository_key="",
@@ -67,6 +78,7 @@ def test_packages_of_a_machine(distribution, version, source, release, names):
 
 UBUNTU = ("22.04", "24.04")
 NVIDIAS = ("nvidia", "mirror", "folder")
+OF_BRANCH_575 = ["libnvidia-compute-575", "nvidia-utils-575", "nvidia-compute-utils-575", "libnvidia-cfg1-575"]
 
 
 @pytest.mark.parametrize("version", UBUNTU)
@@ -74,12 +86,12 @@ NVIDIAS = ("nvidia", "mirror", "folder")
 @pytest.mark.parametrize(
     ("release", "user", "kernel"),
     [
-        ("575", ["libnvidia-compute-575", "nvidia-utils-575", "nvidia-compute-utils-575"], "nvidia-dkms-575-open"),
-        ("580", ["libnvidia-compute-580", "nvidia-utils-580", "nvidia-compute-utils-580"], "nvidia-dkms-580-open"),
+        ("575", OF_BRANCH_575, "nvidia-dkms-575-open"),
+        ("580", [name.replace("575", "580") for name in OF_BRANCH_575], "nvidia-dkms-580-open"),
         # From here on without the branch, and what the two tools' packages had is elsewhere.
-        ("590", ["libnvidia-compute", "nvidia-persistenced"], "nvidia-dkms-open"),
-        ("590.44.01", ["libnvidia-compute", "nvidia-persistenced"], "nvidia-dkms-open"),
-        ("615", ["libnvidia-compute", "nvidia-persistenced"], "nvidia-dkms-open"),
+        ("590", ["libnvidia-compute", "nvidia-persistenced", "libnvidia-cfg1"], "nvidia-dkms-open"),
+        ("590.44.01", ["libnvidia-compute", "nvidia-persistenced", "libnvidia-cfg1"], "nvidia-dkms-open"),
+        ("615", ["libnvidia-compute", "nvidia-persistenced", "libnvidia-cfg1"], "nvidia-dkms-open"),
     ],
 )
 def test_nvidias_packages_for_ubuntu(version, source, release, user, kernel):
@@ -93,6 +105,7 @@ def test_ubuntus_own_packages_always_name_the_branch(version, branch):
         f"libnvidia-compute-{branch}-server",
         f"nvidia-utils-{branch}-server",
         f"nvidia-compute-utils-{branch}-server",
+        f"libnvidia-cfg1-{branch}-server",
         f"nvidia-dkms-{branch}-server-open",
     ]
 
@@ -143,10 +156,24 @@ def test_arm_servers_have_another_folder():
 @pytest.mark.parametrize(
     ("distribution", "kernel", "headers"),
     [
-        ("Debian", "6.1.0-40-amd64", ["linux-headers-6.1.0-40-amd64", "linux-headers-amd64"]),
+        ("Debian", "6.1.0-40-amd64", ["linux-headers-6.1.0-40-amd64"]),
+        ("Debian", "6.12.48+deb13-cloud-amd64", ["linux-headers-6.12.48+deb13-cloud-amd64"]),
         ("Debian", "6.8.12-9-pve", ["proxmox-headers-6.8.12-9-pve"]),
-        ("Ubuntu", "6.8.0-85-generic", ["linux-headers-6.8.0-85-generic", "linux-headers-generic"]),
+        ("Ubuntu", "6.8.0-85-generic", ["linux-headers-6.8.0-85-generic"]),
+        ("Ubuntu", "6.14.0-1015-aws", ["linux-headers-6.14.0-1015-aws"]),
     ],
 )
 def test_headers_of_the_running_kernel(distribution, kernel, headers):
     assert _resolve("__drivers_others", distribution, "12", kernel=kernel) == headers
+
+
+def test_modules_that_are_not_built_here_need_no_headers():
+    signed = ["libnvidia-compute-580-server", "linux-modules-nvidia-580-server-open-generic"]
+    assert _resolve("__drivers_others", "Ubuntu", "24.04", packages=signed) == []
+
+
+@pytest.mark.parametrize("distribution", ["Debian", "Ubuntu"])
+def test_nvswitches_need_the_fabric_manager(distribution):
+    assert _resolve("__drivers_packages", distribution, "24.04", nvswitches=4)[-1] == "nvidia-fabricmanager"
+    in_a_container = _resolve("__drivers_packages", distribution, "24.04", exact=True, nvswitches=4)
+    assert "nvidia-fabricmanager" not in in_a_container, "the host of the container runs it"
