@@ -23,6 +23,9 @@ Facts = dict[str, Any]
 NVIDIA = "0x10de"
 # 1 byte of class and 1 of subclass: VGA and 3D controllers (PCI ID database, class 03).
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
+# NVIDIA's and Ubuntu's packages build nvidia.ko. Debian's own (nvidia-open-kernel-dkms, nvidia-kernel-dkms) give the file another
+# name, so that flavours and branches can lie side by side; once loaded it is "nvidia" like the others.
+_MODULE_FILES = ("nvidia", "nvidia-current-open", "nvidia-current")
 # EFI global variable namespace (UEFI specification, 3.3).
 _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
@@ -72,14 +75,19 @@ def _modinfo() -> tuple[Optional[str], Optional[str]]:
     tool = shutil.which("modinfo") or shutil.which("modinfo", path="/usr/sbin:/sbin")
     if not tool:
         return None, None
-    told = {}
-    for field in ("version", "license"):
-        try:
-            done = subprocess.run([tool, "-F", field, "nvidia"], capture_output=True, text=True, timeout=5, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None, None
-        told[field] = done.stdout.strip() or None
-    return told["version"], told["license"]
+    try:
+        for name in _MODULE_FILES:
+            version, license_text = (_modinfo_field(tool, field, name) for field in ("version", "license"))
+            if version or license_text:
+                return version, license_text
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    return None, None
+
+
+def _modinfo_field(tool: str, field: str, name: str) -> Optional[str]:
+    done = subprocess.run([tool, "-F", field, name], capture_output=True, text=True, timeout=5, check=False)
+    return done.stdout.strip() or None
 
 
 def secure_boot(root: Path = Path("/")) -> Optional[bool]:

@@ -40,6 +40,41 @@ def test_flavour_of_a_module_on_disk(text, flavour):
     assert kernel.flavour_of_license(text) == flavour
 
 
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        ({"nvidia": ("580.95.05", "Dual MIT/GPL")}, ("580.95.05", "Dual MIT/GPL")),
+        ({"nvidia-current-open": ("550.163.01", "Dual MIT/GPL")}, ("550.163.01", "Dual MIT/GPL")),  # Debian's own
+        ({"nvidia-current": ("535.261.03", "NVIDIA")}, ("535.261.03", "NVIDIA")),
+        (
+            {"nvidia": ("580.95.05", "Dual MIT/GPL"), "nvidia-current": ("535.261.03", "NVIDIA")},
+            ("580.95.05", "Dual MIT/GPL"),
+        ),
+        ({"nvidia": ("", "NVIDIA")}, (None, "NVIDIA")),
+        ({"nouveau": ("1", "GPL")}, (None, None)),
+    ],
+)
+def test_the_module_on_disk_under_its_names(tmp_path, monkeypatch, modules, expected):
+    cases = "".join(
+        f'version:{name}) echo "{version}";;\nlicense:{name}) echo "{text}";;\n'
+        for name, (version, text) in modules.items()
+    )
+    write(
+        tmp_path,
+        "modinfo",
+        f'#!/bin/sh\ncase "$2:$3" in\n{cases}*) echo "modinfo: ERROR: not found" >&2; exit 1;;\nesac\n',
+    )
+    (tmp_path / "modinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert kernel._modinfo() == expected
+
+
+@pytest.mark.parametrize("tool", [None, "/does/not/exist"])
+def test_without_modinfo_the_module_on_disk_is_unknown(monkeypatch, tool):
+    monkeypatch.setattr(kernel.shutil, "which", lambda *_arguments, **_named: tool)
+    assert kernel._modinfo() == (None, None)
+
+
 def test_an_empty_machine_is_described(tmp_path):
     assert kernel.kernel_module(tmp_path, run_tools=False) == {
         "loaded": False,
