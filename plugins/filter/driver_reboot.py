@@ -29,7 +29,9 @@ options:
     type: bool
     required: true
   tried:
-    description: Whether the host was booted since packages and settings last changed. Then a module that is not loaded needs something else.
+    description:
+      - Whether the host was booted since packages and settings last changed. Then a module that is not loaded, or of the other flavour than
+        the installed one, needs something else.
     type: bool
     default: false
 """

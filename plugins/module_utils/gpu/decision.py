@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .problems import at_least
+from .problems import at_least, other_flavour
 
 Facts = dict[str, Any]
 
@@ -122,21 +122,19 @@ def reboot(facts: Facts, installed: str, allowed: bool, local: bool, tried: bool
         allowed: drivers_reboot.
         local: the play runs on the very machine that would be rebooted.
         tried: the machine was booted since packages and settings last changed. Where the module is not loaded all the same (Secure
-            Boot, no module for this kernel), each run would else reboot it in vain.
+            Boot, no module for this kernel), or still the other flavour of it (two are installed), each run would else reboot it
+            in vain.
 
     Returns:
-        ``needed``, ``do`` (needed and nothing forbids it), ``why`` (sentences: why needed, then what forbids it; or why the module is not
-        loaded although a reboot would not help).
+        ``needed``, ``do`` (needed and nothing forbids it), ``why`` (sentences: why needed, then what forbids it; or what is wrong with the
+        loaded module although a reboot would not help).
     """
     kernel = facts["kernel_module"]
-    why = []
     if kernel["version"] and installed and kernel["version"] != installed:
-        why.append(f"kernel module {kernel['version']} is loaded, {installed} is installed")
-    elif not kernel["loaded"]:
-        why.append(
-            "nouveau holds the GPUs" if kernel["nouveau_loaded"] else "the kernel module nvidia could not be loaded"
-        )
-        if tried:
+        why = [f"kernel module {kernel['version']} is loaded, {installed} is installed"]
+    else:
+        why = _other_module(kernel)
+        if why and tried:
             return {
                 "needed": False,
                 "do": False,
@@ -151,6 +149,18 @@ def reboot(facts: Facts, installed: str, allowed: bool, local: bool, tried: bool
     elif not allowed:
         forbidden.append("drivers_reboot is false: set it to true, or reboot yourself and run the play again")
     return {"needed": needed, "do": needed and not forbidden, "why": why + (forbidden if needed else [])}
+
+
+def _other_module(kernel: Facts) -> list[str]:
+    """What is wrong with the module that is loaded, its release apart."""
+    if not kernel["loaded"]:
+        return [
+            "nouveau holds the GPUs" if kernel["nouveau_loaded"] else "the kernel module nvidia could not be loaded"
+        ]
+    if other_flavour(kernel):
+        flavours = f"{kernel['flavour']} flavour is loaded, the {kernel['installed_flavour']} one is installed"
+        return [f"kernel module {kernel['version']} of the {flavours}"]
+    return []
 
 
 def _release(facts: Facts) -> str:

@@ -86,10 +86,19 @@ def _of_kernel(facts: Facts) -> Iterator[Problem]:
     if kernel["secure_boot"] and not kernel["loaded"] and kernel["installed_version"]:
         yield problem("secure_boot", f"module {kernel['installed_version']} is installed but not loaded")
     installed, loaded = kernel["installed_version"], kernel["version"]
-    if on_metal and installed and loaded and installed != loaded:
-        yield problem("reboot_required", f"loaded {loaded}, on disk {installed}")
+    if on_metal and installed and loaded and (installed != loaded or other_flavour(kernel)):
+        flavours = (
+            (f" ({kernel['flavour']})", f" ({kernel['installed_flavour']})") if other_flavour(kernel) else ("", "")
+        )
+        yield problem("reboot_required", f"loaded {loaded}{flavours[0]}, on disk {installed}{flavours[1]}")
     if kernel["flavour"] == "proprietary":
         yield from _of_the_proprietary_flavour(facts)
+
+
+def other_flavour(kernel: Facts) -> bool:
+    """Whether the module on disk is known to be of the other flavour than the loaded one: both have the same release numbers."""
+    loaded, installed = kernel["flavour"], kernel["installed_flavour"]
+    return bool(loaded and installed and loaded != installed)
 
 
 def _of_the_proprietary_flavour(facts: Facts) -> Iterator[Problem]:

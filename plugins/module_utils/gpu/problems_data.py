@@ -130,13 +130,16 @@ KNOWN = {
     "secure_boot": Known(
         "error",
         "Secure Boot is on and the module is not loaded: the kernel refuses modules without a signature that it trusts",
-        "enrol the key that DKMS signs with (`mokutil --import /var/lib/dkms/mok.pub`, then confirm at the console during the "
-        "next boot), use modules that the distribution signed, or turn Secure Boot off in the firmware",
-        "NVIDIA driver installation guide, Secure Boot",
+        "enrol the key that DKMS signs with, then confirm at the console during the next boot: on Ubuntu "
+        "`mokutil --import /var/lib/shim-signed/mok/MOK.der` (or `update-secureboot-policy --enroll-key`), on Debian "
+        "`mokutil --import /var/lib/dkms/mok.pub`. Or use modules that the distribution signed, or turn Secure Boot off in the "
+        "firmware",
+        "NVIDIA driver installation guide, Secure Boot; Ubuntu wiki, UEFI/SecureBoot; Debian wiki, SecureBoot",
     ),
     "reboot_required": Known(
         "warning",
-        "the module on disk is of another release than the loaded one: the next process that starts may not find its library",
+        "the module on disk is of another release or flavour than the loaded one: the next process that starts may not find its "
+        "library",
         "reboot when the GPUs are free (drivers_reboot=true lets the role do it)",
         "kubespray #8540",
     ),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Optional
 
 from .problems import at_least
@@ -24,7 +25,7 @@ def unmet(
     Args:
         facts: what ``gpu_info`` returns.
         minimum_driver: oldest driver release that will do; empty for any.
-        minimum_compute_capability: such as ``9.0``; empty for any.
+        minimum_compute_capability: such as ``9.0``; empty for any. A minimum that cannot be read is a sentence too.
         expected_gpus: how many there must be; 0 for at least one.
         gpus: indices that the deployment uses; empty for all. Troubles of the others do not count.
     """
@@ -34,7 +35,7 @@ def unmet(
         for problem in facts["problems"]
         if problem["severity"] == "error" and (not wanted or not problem["gpus"] or wanted & set(problem["gpus"]))
     ]
-    sentences = [describe(problem) for problem in blocking]
+    sentences = unreadable(minimum_driver, minimum_compute_capability) + [describe(problem) for problem in blocking]
     if facts["nvml"]["state"] != "ok":
         return sentences
     present = {gpu["index"]: gpu for gpu in facts["gpus"]}
@@ -49,7 +50,7 @@ def unmet(
             "the power of the missing ones, or correct the number."
         )
     driver = facts["driver_version"]
-    if minimum_driver and not at_least(driver, minimum_driver):
+    if _RELEASE.fullmatch(str(minimum_driver)) and not at_least(driver, minimum_driver):
         sentences.append(
             f"The driver is {driver or 'of unknown release'}, at least {minimum_driver} is needed (drivers_minimum_driver): set "
             "drivers_state to present to install it, in a container on the host first."
@@ -58,13 +59,34 @@ def unmet(
         gpu
         for gpu in facts["gpus"]
         if (not wanted or gpu["index"] in wanted)
-        and minimum_compute_capability
+        and _CAPABILITY.fullmatch(str(minimum_compute_capability))
         and not at_least(gpu["compute_capability"], minimum_compute_capability)
     ]
     for gpu in old:
         sentences.append(
             f"GPU {gpu['index']} ({gpu['name'] or 'unnamed'}) has compute capability {gpu['compute_capability'] or 'unknown'}, at least "
             f"{minimum_compute_capability} is needed (drivers_minimum_compute_capability): leave it out with vllm_gpus."
+        )
+    return sentences
+
+
+# 580 or 580.95.05
+_RELEASE = re.compile(r"\d{3,4}(\.\d+){0,3}")
+# 9 or 12.0; two digits before the dot begin with 1, so that 90 (of sm_90) is not taken for one that no GPU has.
+_CAPABILITY = re.compile(r"1?\d(\.\d)?")
+
+
+def unreadable(minimum_driver: str, minimum_compute_capability: str) -> list[str]:
+    """Sentences on minimums that are no release and no compute capability: compared as they are, they would let all or none pass."""
+    sentences = []
+    if minimum_driver and not _RELEASE.fullmatch(str(minimum_driver)):
+        sentences.append(
+            f"drivers_minimum_driver is {str(minimum_driver)!r}, which is no release of the driver: give one such as 580 or 580.95.05."
+        )
+    if minimum_compute_capability and not _CAPABILITY.fullmatch(str(minimum_compute_capability)):
+        sentences.append(
+            f"drivers_minimum_compute_capability is {str(minimum_compute_capability)!r}, which is no compute capability: give one such "
+            "as 9.0 (which compilers call sm_90) or 12.0 (sm_120)."
         )
     return sentences
 

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu import info, kernel
 from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu.decision import decide, reboot
 from clients import client, refuse
-from machines import PROPRIETARY, add_gpu, load_module, write
+from machines import OPEN, PROPRIETARY, add_gpu, load_module, write
 
 REAL = json.loads((Path(__file__).parent / "data/h200.json").read_text())
 NO_LIBRARY = {"nvmlInit": refuse(12)}
@@ -165,6 +165,36 @@ def test_what_a_boot_did_not_mend_is_not_booted_again(facts):
         "the kernel module nvidia could not be loaded",
         "a boot since the installation did not help, see `dmesg`",
     ]
+
+
+def _flavours(facts, text, installed):
+    found = facts(text=text)
+    found["kernel_module"]["installed_flavour"] = installed
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "installed", "needed"),
+    [
+        (PROPRIETARY, "open", True),
+        (OPEN, "proprietary", True),
+        (OPEN, "open", False),
+        (PROPRIETARY, "proprietary", False),
+        (PROPRIETARY, None, False),  # no modinfo
+    ],
+)
+def test_the_other_flavour_of_the_same_release_needs_a_boot(facts, text, installed, needed):
+    found = reboot(_flavours(facts, text, installed), "580.95.05", True, False)
+    assert (found["needed"], found["do"], bool(found["why"])) == (needed, needed, needed)
+
+
+def test_another_flavour_is_told_and_booted_once(facts):
+    found = _flavours(facts, PROPRIETARY, "open")
+    why = "kernel module 580.95.05 of the proprietary flavour is loaded, the open one is installed"
+    assert reboot(found, "", True, False) == {"needed": True, "do": True, "why": [why]}
+    again = reboot(found, "580.95.05", True, False, tried=True)
+    assert (again["needed"], again["do"]) == (False, False)
+    assert again["why"] == [why, "a boot since the installation did not help, see `dmesg`"]
 
 
 def test_another_release_than_the_loaded_one_is_booted_whenever_it_came(facts):

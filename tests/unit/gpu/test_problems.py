@@ -195,6 +195,26 @@ def test_xids_in_the_kernel_log(host):
     assert "fell off the bus" in problem["found"]
 
 
+@pytest.mark.parametrize(
+    ("installed", "found"),
+    [
+        (("580.95.05", "NVIDIA"), "loaded 580.95.05 (open), on disk 580.95.05 (proprietary)"),
+        (("590.44.01", "Dual MIT/GPL"), "loaded 580.95.05, on disk 590.44.01"),
+        (("590.44.01", "NVIDIA"), "loaded 580.95.05 (open), on disk 590.44.01 (proprietary)"),
+        (("580.95.05", "Dual MIT/GPL"), None),
+        (("580.95.05", None), None),
+        ((None, None), None),
+    ],
+)
+def test_the_module_on_disk_is_another_one(host, monkeypatch, installed, found):
+    monkeypatch.setattr(kernel, "_modinfo", lambda: installed)
+    read = kernel.kernel_module
+    monkeypatch.setattr(kernel, "kernel_module", lambda root, run_tools: read(root, run_tools=True))
+    assert {identity: row["found"] for identity, row in _found(host).items()} == (
+        {"reboot_required": found} if found else {}
+    )
+
+
 def test_nouveau_holds_the_gpus(tmp_path):
     add_gpu(tmp_path, 0)
     (tmp_path / "sys/module/nouveau").mkdir(parents=True)
@@ -217,7 +237,8 @@ def test_secure_boot_is_blamed_where_a_module_is_there_and_not_loaded(
     monkeypatch.setattr(kernel, "kernel_module", lambda root, run_tools: read(root, run_tools=True))
     found = _found(tmp_path, client(nvmlInit=refuse(9)))
     assert ("secure_boot" in found) == expected
-    assert not expected or "mokutil --import" in found["secure_boot"]["remedy"]
+    for key in ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub"):  # Ubuntu's, Debian's
+        assert not expected or f"`mokutil --import {key}`" in found["secure_boot"]["remedy"]
 
 
 def test_errors_come_first(host):
@@ -239,6 +260,49 @@ def test_requirements(host):
     assert "compute capability 12.0" in unmet(facts, minimum_compute_capability="13.0", gpus=[1])[0]
     assert "8 GPUs are expected" in unmet(facts, expected_gpus=8)[0]
     assert "GPU 5 is asked for" in unmet(facts, gpus=[0, 5])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("minimum_driver", "abc"),
+        ("minimum_driver", "latest"),
+        ("minimum_driver", "R580"),
+        ("minimum_driver", ">=580"),
+        ("minimum_driver", "13.0"),  # CUDA's version
+        ("minimum_driver", "580 "),
+        ("minimum_compute_capability", "sm_90"),
+        ("minimum_compute_capability", "sm_120"),
+        ("minimum_compute_capability", "90"),
+        ("minimum_compute_capability", 120),
+        ("minimum_compute_capability", "blackwell"),
+    ],
+)
+@pytest.mark.parametrize("calls", [{}, {"nvmlInit": refuse(999)}])
+def test_a_minimum_that_cannot_be_read_is_refused_by_name(host, name, value, calls):
+    """Compared as it is, "abc" would let every driver pass and "sm_90" no GPU."""
+    facts = info.collect(client(2, **calls), host)
+    sentence = unmet(facts, **{name: value})[0]
+    assert sentence.startswith(f"drivers_{name} is {str(value)!r}, ")
+    assert {"minimum_driver": "580.95.05", "minimum_compute_capability": "9.0"}[name] in sentence
+    assert len(unmet(facts, **{name: value})) == (2 if calls else 1)
+
+
+@pytest.mark.parametrize(
+    "minimums",
+    [
+        {"minimum_driver": 580},
+        {"minimum_driver": 580.95},
+        {"minimum_driver": "470.57.02"},
+        {"minimum_compute_capability": 9.0},
+        {"minimum_compute_capability": 9},
+        {"minimum_compute_capability": "12.0"},
+        {"minimum_driver": "", "minimum_compute_capability": ""},
+        {"minimum_driver": None, "minimum_compute_capability": None},
+    ],
+)
+def test_minimums_that_these_gpus_meet(host, minimums):
+    assert unmet(info.collect(client(2), host), **minimums) == []
 
 
 def test_a_broken_gpu_stops_only_those_who_use_it(host):
