@@ -87,7 +87,8 @@ gpus:
       description: Used part of that window.
       type: int
     pcie:
-      description: The link now and at most (C(generation), C(generation_max), C(width), C(width_max)). The generation drops when idle.
+      description: The link now and at most (C(generation), C(generation_max), C(width), C(width_max)) in NVML's words, whose most is
+        that of card and slot together. The generation drops when idle.
       type: dict
     ecc:
       description: C(enabled), C(pending), and C(uncorrected) errors since the driver was loaded.
@@ -248,6 +249,15 @@ pci_gpus:
     needs_open_modules:
       description: Whether the proprietary kernel module refuses it (Blackwell), by its device id or the kernel log.
       type: bool
+    link_width:
+      description: PCIe lanes now.
+      type: int
+    link_width_max:
+      description: PCIe lanes of the card itself, in whatever slot.
+      type: int
+    slot_width_max:
+      description: PCIe lanes of the port above it; null in most virtual machines.
+      type: int
 iommu:
   description: Whether an IOMMU is active.
   returned: always

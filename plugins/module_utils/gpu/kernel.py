@@ -122,7 +122,8 @@ def pci_gpus(root: Path = Path("/")) -> list[Facts]:
     machine has one), ``iommu_group``, ``iommu_type`` (``identity`` passes addresses through, ``DMA`` and ``DMA-FQ``
     translate), ``bar1_bytes`` (the largest memory window), ``acs_redirecting`` (bridges above it that send peer traffic up
     to the root complex; None where their configuration space cannot be read), ``needs_open_modules`` (whether the
-    proprietary kernel module refuses it, by its device id).
+    proprietary kernel module refuses it, by its device id), ``link_width`` and ``link_width_max`` (lanes now, and of the card
+    itself), ``slot_width_max`` (lanes of the port above it; None in most virtual machines).
     """
     found = []
     for folder in sorted(_children(root / "sys/bus/pci/devices")):
@@ -144,9 +145,18 @@ def pci_gpus(root: Path = Path("/")) -> list[Facts]:
                 "bar1_bytes": largest_window(_read(folder / "resource")),
                 "acs_redirecting": _acs_redirecting(folder),
                 "needs_open_modules": needs_open_modules(device_id),
+                "link_width": _lanes(folder / "current_link_width"),
+                "link_width_max": _lanes(folder / "max_link_width"),
+                "slot_width_max": _lanes(_resolved(folder).parent / "max_link_width"),
             }
         )
     return found
+
+
+def _lanes(file: Path) -> Optional[int]:
+    """A PCIe link's width; the kernel writes 0 for a link that is down and 255 for one that it does not know."""
+    lanes = _number(_read(file))
+    return lanes if lanes is not None and 1 <= lanes <= 32 else None
 
 
 def needs_open_modules(device_id: Optional[str]) -> bool:

@@ -197,10 +197,11 @@ def _failing(gpus: list[Facts], code: str) -> list[Facts]:
 
 def _of_links(facts: Facts) -> Iterator[Problem]:
     gpus = facts["gpus"]
+    places = {one["pci_id"]: one for one in facts["pci_gpus"]}
     for gpu in gpus:
-        pcie = gpu["pcie"]
-        if below(pcie["width"], pcie["width_max"]):
-            yield problem("pcie_width", f"x{pcie['width']} of x{pcie['width_max']}", [gpu["index"]])
+        narrow = _narrow_link(gpu["pcie"], places.get(gpu["pci_id"]))
+        if narrow:
+            yield problem("pcie_width", narrow, [gpu["index"]])
         if below(gpu["bar1_total_bytes"], gpu["total_bytes"]):
             found = f"BAR1 {gpu['bar1_total_bytes'] / 2**30:.2f} GiB of {gpu['total_bytes'] / 2**30:.0f} GiB"
             yield problem("bar1_small", found, [gpu["index"]])
@@ -220,6 +221,21 @@ def _of_links(facts: Facts) -> Iterator[Problem]:
     translated = [gpu["index"] for gpu in gpus if (gpu["iommu_type"] or "").startswith("DMA")]
     if translated:
         yield problem("iommu_translates", "IOMMU groups of type DMA", translated)
+
+
+def _narrow_link(pcie: Facts, place: Optional[Facts]) -> Optional[str]:
+    """What is seen of a link narrower than the card can, or None.
+
+    NVML's maximum is that of card and slot together (nvml.h): what the card alone can is in sysfs. The generation is not
+    judged, it drops when the GPU is idle.
+    """
+    place = place or {"link_width": None, "link_width_max": None, "slot_width_max": None}
+    width = pcie["width"] or place["link_width"]
+    card = max((most for most in (place["link_width_max"], pcie["width_max"]) if most), default=None)
+    if not below(width, card):
+        return None
+    slot = place["slot_width_max"]
+    return f"x{width} of x{card}" + (f", in a slot of x{slot}" if below(slot, card) else "")
 
 
 def _of_log(facts: Facts) -> Iterator[Problem]:

@@ -152,8 +152,9 @@ KNOWN = {
     "pcie_width": Known(
         "warning",
         "the PCIe link is narrower than the card can: every all-reduce over PCIe is slower by as much",
-        "reseat the card, check riser, slot and bifurcation in the firmware; compare `lspci -vv` LnkCap and LnkSta",
-        "NVIDIA nvidia-smi documentation, PCIe link width",
+        "in a slot of fewer lanes than the card: use another slot (the board's manual tells which are wide), or undo a bifurcation "
+        "in the firmware. Else reseat the card and check the riser; compare `lspci -vv` LnkCap and LnkSta",
+        "NVIDIA nvidia-smi documentation, PCIe link width; Linux ABI, sysfs-bus-pci, max_link_width",
     ),
     "p2p_unavailable": Known(
         "warning",

@@ -44,6 +44,8 @@ def add_gpu(
     iommu: str | None = None,
     bar1: int = 2**37,
     device: str = "2bb5",
+    width: int = 16,
+    slot: int = 16,
 ) -> str:
     """A GPU below a bridge below a root port, as sysfs shows it; returns its PCI id."""
     bridge, gpu = f"0000:00:{index + 1:02x}.0", f"0000:{index + 1:02x}:00.0"
@@ -65,6 +67,9 @@ def add_gpu(
     write(root, f"sys/devices/pci0000:00/{bridge}/config", config_space(acs_control))
     write(root, f"sys/devices/pci0000:00/{bridge}/vendor", "0x8086\n")
     write(root, f"sys/devices/pci0000:00/{bridge}/class", "0x060400\n")
+    for file, lanes in (("current_link_width", width), ("max_link_width", 16)):
+        write(root, f"{folder}/{file}", f"{lanes}\n")
+    write(root, f"sys/devices/pci0000:00/{bridge}/max_link_width", f"{slot}\n")
     if iommu:
         write(root, f"sys/kernel/iommu_groups/{index}/type", f"{iommu}\n")
         (root / folder / "iommu_group").symlink_to(root / f"sys/kernel/iommu_groups/{index}")

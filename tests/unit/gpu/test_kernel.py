@@ -121,6 +121,23 @@ def test_gpus_on_the_bus(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("now", "card", "slot", "expected"),
+    [
+        ("8\n", "16\n", "8\n", (8, 16, 8)),
+        ("0\n", "255\n", "255\n", (None, None, None)),  # a link that is down, and what the kernel does not know
+        ("", "x", "", (None, None, None)),
+    ],
+)
+def test_lanes(tmp_path, now, card, slot, expected):
+    gpu = add_gpu(tmp_path, 0)
+    write(tmp_path, f"sys/bus/pci/devices/{gpu}/current_link_width", now)
+    write(tmp_path, f"sys/bus/pci/devices/{gpu}/max_link_width", card)
+    write(tmp_path, "sys/bus/pci/devices/0000:00:01.0/max_link_width", slot)
+    found = kernel.pci_gpus(tmp_path)[0]
+    assert (found["link_width"], found["link_width_max"], found["slot_width_max"]) == expected
+
+
+@pytest.mark.parametrize(
     ("device_id", "needs"),
     [
         ("2bb5", True),  # RTX PRO 6000 Blackwell Server Edition

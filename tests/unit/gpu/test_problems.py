@@ -180,6 +180,41 @@ def test_one_gpu_has_no_peers_to_miss(tmp_path, monkeypatch):
     assert _found(tmp_path, client(1)) == {}
 
 
+@pytest.mark.parametrize(
+    ("now", "most", "card", "slot", "found"),
+    [
+        (8, 8, 16, 8, "x8 of x16, in a slot of x8"),  # NVML's maximum is that of card and slot together
+        (8, 16, 16, 16, "x8 of x16"),  # a bad riser, or a bifurcation
+        (None, None, 16, 8, "x8 of x16, in a slot of x8"),  # sysfs alone: 8 lanes now
+        (4, 16, None, None, "x4 of x16"),  # NVML alone
+        (8, 8, 8, 16, None),  # a card of 8 lanes
+        (16, 16, 16, 16, None),
+        (8, 8, None, None, None),
+        (None, None, None, None, None),
+    ],
+)
+def test_a_link_narrower_than_the_card(tmp_path, monkeypatch, now, most, card, slot, found):
+    monkeypatch.setattr(kernel, "device_nodes", lambda _root: NODES)
+    gpu = add_gpu(tmp_path, 0, width=8)
+    load_module(tmp_path)
+    for path, lanes in ((gpu, card), ("0000:00:01.0", slot)):
+        write(tmp_path, f"sys/bus/pci/devices/{path}/max_link_width", f"{lanes or 255}\n")
+    if card is None:
+        write(tmp_path, f"sys/bus/pci/devices/{gpu}/current_link_width", "0\n")
+
+    def answer(value):
+        return refuse(3) if value is None else lambda _handle: value
+
+    calls = {"nvmlDeviceGetCurrPcieLinkWidth": answer(now), "nvmlDeviceGetMaxPcieLinkWidth": answer(most)}
+    problems = _found(tmp_path, client(1, **calls))
+    assert {identity: row["found"] for identity, row in problems.items()} == ({"pcie_width": found} if found else {})
+
+
+def test_a_generation_that_is_lower_now_is_no_trouble(host):
+    """It drops when the GPU is idle."""
+    assert _found(host, client(2, nvmlDeviceGetCurrPcieLinkGeneration=lambda _h: 1)) == {}
+
+
 def test_a_small_window(host):
     small = SimpleNamespace(bar1Total=256 * 2**20, bar1Used=0)
     assert (
