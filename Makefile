@@ -15,7 +15,7 @@ setup: ## OS packages, .venv, and the checkout as an installed collection
 	@tests/setup.sh
 
 .PHONY: quick
-quick: setup ## Seconds: ruff, mypy, unit tests without the slow ones
+quick: setup ## Half a minute: ruff, mypy, unit tests without the slow ones
 	ruff check --quiet . && ruff format --check --quiet .
 	mypy
 	pytest -q -n 2 -m "not slow" tests/unit

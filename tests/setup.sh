@@ -24,7 +24,7 @@ python=${PYTHON:-python3}
 stamp=.venv/.requirements.sha256
 wanted=$(sha256sum tests/requirements.txt | cut -d' ' -f1)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
-    echo "setup: building .venv"
+    echo "setup: building .venv, which takes about a minute"
     rm -rf .venv
     "$python" -m venv .venv
     .venv/bin/python -m pip install -q --no-input -r tests/requirements.txt 2> >(grep -v 'is ignored: it is neither' >&2)

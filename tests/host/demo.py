@@ -108,6 +108,8 @@ def _show(seconds: float) -> None:
     report = json.loads(_on_host("cat", "/var/lib/vllm/reports/demo/latest.json"))
     tokens = {state: record["kv_cache_tokens"] for state, record in measured.items()}
     unit = _on_host("systemctl", "is-active", "vllm-demo.service").strip()
+    missed = [warning.partition(":")[0] for warning in report["warnings"]]
+    verdict = report["verdict"] + (f": {', '.join(missed)} (too much for a model of this size)" if missed else "")
     print(f"""
 The demo, after {seconds:.0f} s
   unit                vllm-demo.service: {unit}
@@ -116,6 +118,7 @@ The demo, after {seconds:.0f} s
   question            {QUESTION}
   answer              {_ask()}
   speed               {report["probe"]["tokens_per_second"]:.1f} tokens/s, first token after {report["probe"]["time_to_first_token_s"]:.2f} s
+  verdict             {verdict}
   report              {REPORTS.relative_to(paths.CHECKOUT)}/{HOST}/demo/latest.html
 
   log in              tests/host/testhost login {HOST}
