@@ -35,6 +35,7 @@ def test_forecast_and_fact() -> None:
     rows = {row["id"]: row for row in build_report(found())["forecast"]}
     assert rows["tokens"]["forecast"] == 171136
     assert (rows["start"]["forecast"], rows["start"]["measured"]) == (560, 612)
+    assert rows["start"]["error_percent"] is None, "a guess is not judged"
     assert rows["tokens"]["measured"] == 178768
     assert rows["tokens"]["error_percent"] == -4.3
     assert rows["weights"] == {
