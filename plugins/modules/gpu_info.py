@@ -124,6 +124,11 @@ gpus:
       description: PCI ids of the bridges above it that redirect peer traffic to the root complex.
       type: list
       elements: str
+    fabric:
+      description: >-
+        Whether it is registered at the machine's NVSwitches. C(state) is V(not_supported) (it has none), V(not_started), V(in_progress) or
+        V(completed), then C(status) is V(success) or NVML's name of the failure. Both are null where NVML does not say.
+      type: dict
     errors:
       description: NVML calls that failed unexpectedly, and NVML's name of the failure.
       type: dict
@@ -260,6 +265,14 @@ pci_gpus:
       type: int
 iommu:
   description: Whether an IOMMU is active.
+  returned: always
+  type: bool
+nvswitches:
+  description: NVSwitches on the PCI bus. Those of Blackwell are not there. Null where the bus is not visible.
+  returned: always
+  type: int
+fabric_manager:
+  description: Whether C(nv-fabricmanager) runs; null without NVSwitches on the bus, and in a container.
   returned: always
   type: bool
 xids:

@@ -24,7 +24,8 @@ def collect(client: Any = None, root: Path = Path("/"), log: Optional[list[str]]
 
     Returns:
         The contract of ``gpu_info``: ``gpus``, ``driver_version``, ``cuda_version``, ``kernel_module``, ``container``,
-        ``p2p``, ``processes``, ``problems``, and ``nvml``, ``device_nodes``, ``pci_gpus``, ``iommu``, ``xids``.
+        ``p2p``, ``processes``, ``problems``, and ``nvml``, ``device_nodes``, ``pci_gpus``, ``iommu``, ``xids``,
+        ``nvswitches``, ``fabric_manager``.
     """
     real = root == Path("/")
     told = nvml.read(client)
@@ -33,18 +34,23 @@ def collect(client: Any = None, root: Path = Path("/"), log: Optional[list[str]]
     module["matches_library"] = None if not (library and module["version"]) else library == module["version"]
     lines = kernel.kernel_log() if log is None and real else log
     pci = _with_refusals(kernel.pci_gpus(root), lines)
+    container = containers.container_kind(root)
+    nvswitches = kernel.nvswitches(root)
     facts: Facts = {
         "gpus": [_with_pci(gpu, pci) for gpu in told["gpus"]],
         "driver_version": told["driver_version"] or module["version"],
         "cuda_version": told["cuda_version"],
         "kernel_module": module,
-        "container": containers.container_kind(root),
+        "container": container,
         "p2p": told["p2p"],
         "processes": [_with_owner(process, root) for process in told["processes"]],
         "nvml": {key: told[key] for key in ("state", "error", "library_version")},
         "device_nodes": kernel.device_nodes(root),
         "pci_gpus": pci,
         "iommu": kernel.iommu_enabled(root),
+        "nvswitches": nvswitches,
+        # A container does not see its host's processes.
+        "fabric_manager": kernel.is_running("nv-fabricmanager", root) if nvswitches and container == "none" else None,
         "xids": None if lines is None else kernel.parse_xids(lines),
     }
     facts["problems"] = problems.find(facts)

@@ -26,6 +26,8 @@ _DISPLAY_CLASSES = ("0x0300", "0x0302")
 # NVIDIA's and Ubuntu's packages build nvidia.ko. Debian's own (nvidia-open-kernel-dkms, nvidia-kernel-dkms) give the file another
 # name, so that flavours and branches can lie side by side; once loaded it is "nvidia" like the others.
 _MODULE_FILES = ("nvidia", "nvidia-current-open", "nvidia-current")
+# A bridge of no other kind: how NVIDIA's driver finds its NVSwitches (open-gpu-kernel-modules, linux_nvswitch.c).
+_NVSWITCH_CLASS = "0x0680"
 # EFI global variable namespace (UEFI specification, 3.3).
 _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
@@ -151,6 +153,32 @@ def pci_gpus(root: Path = Path("/")) -> list[Facts]:
             }
         )
     return found
+
+
+def nvswitches(root: Path = Path("/")) -> Optional[int]:
+    """NVSwitches on the PCI bus that are this machine's; None where the bus is not visible.
+
+    Up to Hopper they are PCI devices. Those of Blackwell are not, there NVML's fabric state tells alone. In a virtual machine with a
+    part of the GPUs there are none, and another one has them (vfio-pci).
+    """
+    folders = _children(root / "sys/bus/pci/devices")
+    if not folders:
+        return None
+    found = [
+        folder
+        for folder in folders
+        if _read(folder / "vendor").strip() == NVIDIA
+        and _read(folder / "class").strip().startswith(_NVSWITCH_CLASS)
+        and _link_name(folder / "driver") != "vfio-pci"
+    ]
+    return len(found)
+
+
+def is_running(name: str, root: Path = Path("/")) -> bool:
+    """Whether a process of this name is there; the kernel keeps 15 characters of it."""
+    return any(
+        _read(folder / "comm").strip() == name[:15] for folder in _children(root / "proc") if folder.name.isdigit()
+    )
 
 
 def _lanes(file: Path) -> Optional[int]:

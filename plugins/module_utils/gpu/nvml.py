@@ -9,11 +9,12 @@ fell off the bus, a consumer board without ECC, a container without permission),
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Optional
 
-from .nvml_data import ARCHITECTURES, NOT_WORTH_TELLING, P2P_STATUS, TOPOLOGY
+from .nvml_data import ARCHITECTURES, FABRIC_STATES, NOT_WORTH_TELLING, P2P_STATUS, TOPOLOGY
 
 Facts = dict[str, Any]
 
@@ -225,8 +226,39 @@ def read_gpu(call: Call, handle: Any, index: int) -> Facts:
             "failed": _flag(rows[3]) if rows else None,
         },
         "numa_node": first_node(nodes) if nodes is not None else None,
+        "fabric": read_fabric(call, handle),
         "errors": dict(call.errors),
     }
+
+
+# The call and its structure, the older one for drivers before 535.
+_FABRIC_CALLS = (
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+)
+
+
+def read_fabric(call: Call, handle: Any) -> Facts:
+    """Whether a GPU is registered at the NVSwitches of its machine.
+
+    Returns:
+        ``state``: ``not_supported`` (it has none), ``not_started``, ``in_progress`` or ``completed``; ``status``: how that
+        ended, ``success`` or NVML's name of the failure, None before. Both None where NVML does not say.
+    """
+    for function, structure in _FABRIC_CALLS:
+        make = getattr(call.client, structure, None)
+        if make is None:  # an older pynvml
+            continue
+        info = make()
+        if call(function, handle, ctypes.byref(info)) is None:
+            continue
+        # The library writes one byte (nvml.h), pynvml's field has four.
+        state = FABRIC_STATES.get(info.state & 0xFF, "unknown")
+        status = None
+        if state == "completed":  # else it means nothing (nvml.h)
+            status = error_name(call.client, info.status) if info.status else "success"
+        return {"state": state, "status": status}
+    return {"state": None, "status": None}
 
 
 def first_node(words: Iterable[int]) -> Optional[int]:
@@ -250,6 +282,7 @@ def _empty_gpu(index: int) -> Facts:
         "power": "usage_watts limit_watts default_limit_watts",
         "temperature": "celsius slowdown_celsius",
         "remapped_rows": "correctable uncorrectable pending failed",
+        "fabric": "state status",
     }
     gpu: Facts = {"index": index, **dict.fromkeys(names.split())}
     gpu.update({group: dict.fromkeys(keys.split()) for group, keys in groups.items()})

@@ -40,6 +40,9 @@ TOPOLOGY = {
     50: "SYS",  # across the link between processors
 }
 
+# NVML_GPU_FABRIC_STATE_*: how far a GPU has come with registering at the NVSwitches.
+FABRIC_STATES = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed"}
+
 # Codes that only say "this board or driver does not have that": not supported, function not found. A GPU with only these
 # is healthy.
 NOT_WORTH_TELLING = (3, 13)

@@ -43,6 +43,7 @@ def find(facts: Facts) -> list[Problem]:
         *_of_devices(facts),
         *_of_gpus(facts),
         *_of_links(facts),
+        *_of_fabric(facts),
         *_of_log(facts),
     ]
     return sorted(found, key=lambda problem: _SEVERITIES.index(problem["severity"]))
@@ -221,6 +222,28 @@ def _of_links(facts: Facts) -> Iterator[Problem]:
     translated = [gpu["index"] for gpu in gpus if (gpu["iommu_type"] or "").startswith("DMA")]
     if translated:
         yield problem("iommu_translates", "IOMMU groups of type DMA", translated)
+
+
+def _of_fabric(facts: Facts) -> Iterator[Problem]:
+    """GPUs behind NVSwitches of which CUDA takes none until the fabric manager has set the switches up.
+
+    A100 and older do not register at the fabric (NVML says not_supported): there the switches and the daemon tell.
+    """
+    waiting, states = [], set()
+    for gpu in facts["gpus"]:
+        state, status = gpu["fabric"]["state"], gpu["fabric"]["status"]
+        if state in ("not_started", "in_progress"):
+            waiting.append(gpu["index"])
+            states.add(state)
+        elif state == "completed" and status != "success":
+            waiting.append(gpu["index"])
+            states.add(f"completed with {status}")
+    if waiting:
+        yield problem("fabric_not_ready", f"NVML's fabric state is {', '.join(sorted(states))}", waiting)
+        return
+    registered = any(gpu["fabric"]["state"] == "completed" for gpu in facts["gpus"])
+    if facts["nvswitches"] and facts["gpus"] and facts["fabric_manager"] is False and not registered:
+        yield problem("fabric_not_ready", f"{facts['nvswitches']} NVSwitches, and nv-fabricmanager does not run")
 
 
 def _narrow_link(pcie: Facts, place: Optional[Facts]) -> Optional[str]:

@@ -107,6 +107,14 @@ KNOWN = {
         "host",
         'NVIDIA driver installation guide, open kernel modules; the kernel log: "requires use of the NVIDIA open kernel modules"',
     ),
+    "fabric_not_ready": Known(
+        "error",
+        "CUDA fails with error 802 (system not yet initialized): the NVSwitches between the GPUs are not set up",
+        "install nvidia-fabricmanager of exactly the driver's release and start it (`systemctl enable --now "
+        "nvidia-fabricmanager`), in a container on its host; it is the fabric manager's log that says why it failed "
+        "(/var/log/fabricmanager.log). While it says in_progress, as just after a boot, wait a minute",
+        "NVIDIA fabric manager user guide; pytorch #35710; NVSentinel #883",
+    ),
     "uvm_node_missing": Known(
         "error",
         "CUDA fails with error 999 or 304: the device /dev/nvidia-uvm is missing",

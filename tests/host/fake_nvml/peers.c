@@ -43,6 +43,52 @@ API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDe
     return NVML_SUCCESS;
 }
 
+/* `fabric`: {"state": 3, "status": 0}, how far the GPU has come with registering at the NVSwitches: 0 there are none, 1 not
+ * started, 2 in progress, 3 completed, and how that ended. The state is one byte, as in nvml.h. */
+struct fabric {
+    unsigned char cluster_uuid[16];
+    nvmlReturn_t status;
+    unsigned clique;
+    unsigned char state;
+};
+
+struct fabric_v2 { /* pynvml's _v2_t; the same function takes _v3_t, which ends with a byte more */
+    unsigned version;
+    unsigned char cluster_uuid[16];
+    nvmlReturn_t status;
+    unsigned clique;
+    unsigned char state;
+    unsigned health;
+};
+
+static nvmlReturn_t give_fabric(unsigned gpu, unsigned char *state, nvmlReturn_t *status)
+{
+    const struct json *fabric = gpu_value(gpu, "fabric");
+    unsigned number = 0, ended = 0;
+    nvmlReturn_t result = give_uint(json_member(fabric, "state"), &number);
+    if (!result)
+        result = give_uint(json_member(fabric, "status"), &ended);
+    *state = (unsigned char)number;
+    *status = (nvmlReturn_t)ended;
+    return result;
+}
+
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, struct fabric *fabric)
+{
+    BEGIN_DEVICE;
+    return fabric ? give_fabric(gpu, &fabric->state, &fabric->status) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, struct fabric_v2 *fabric)
+{
+    BEGIN_DEVICE;
+    if (!fabric)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (fabric->version != (2u << 24 | sizeof *fabric) && fabric->version != (3u << 24 | (sizeof *fabric + 4)))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    return give_fabric(gpu, &fabric->state, &fabric->status);
+}
+
 /* `cpu_affinity`: list of CPU numbers. */
 API nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words, unsigned long *set)
 {

@@ -20,6 +20,16 @@ def refuse(code: int):
     return call
 
 
+def fabric(state: int, status: int = 0):
+    """A GPU's place at the NVSwitches, as nvmlDeviceGetGpuFabricInfoV writes it into the caller's structure."""
+
+    def call(_handle, info):
+        info._obj.state, info._obj.status = state, status
+        return pynvml.NVML_SUCCESS
+
+    return call
+
+
 def client(count: int = 1, **calls):
     """A healthy host with ``count`` GPUs; ``calls`` replace functions by name."""
 
@@ -60,11 +70,13 @@ def client(count: int = 1, **calls):
         "nvmlDeviceGetTemperatureThreshold": lambda *_arguments: 89,
         "nvmlDeviceGetRemappedRows": lambda _handle: (0, 0, 0, 0),
         "nvmlDeviceGetComputeRunningProcesses_v3": lambda _handle: [],
+        "nvmlDeviceGetGpuFabricInfoV": fabric(0),
         "nvmlDeviceGetP2PStatus": lambda *arguments: 5 if arguments[2] == 2 else 0,
         "nvmlDeviceGetTopologyCommonAncestor": lambda *_arguments: 40,
     }
     codes = {name: value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
-    return SimpleNamespace(**{**codes, "NVMLError": pynvml.NVMLError, "nvmlMemory_v2": 1, **healthy, **calls})
+    types = {name: value for name, value in vars(pynvml).items() if name.startswith("c_nvmlGpuFabricInfo")}
+    return SimpleNamespace(**{**codes, **types, "NVMLError": pynvml.NVMLError, "nvmlMemory_v2": 1, **healthy, **calls})
 
 
 ERROR_CODES = sorted(value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_"))

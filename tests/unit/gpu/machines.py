@@ -37,6 +37,15 @@ def config_space(acs_control: int | None) -> bytes:
     return bytes(space)
 
 
+def add_nvswitch(root: Path, index: int) -> Path:
+    """An NVSwitch of an HGX H100, as sysfs shows it."""
+    folder = f"sys/bus/pci/devices/0000:{0x80 + index:02x}:00.0"
+    write(root, f"{folder}/vendor", "0x10de\n")
+    write(root, f"{folder}/class", "0x068000\n")
+    write(root, f"{folder}/device", "0x22a3\n")
+    return root / folder
+
+
 def add_gpu(
     root: Path,
     index: int,

@@ -80,6 +80,32 @@ def test_each_code_from_each_call_about_a_gpu(collect, code):
     json.dumps(facts)
 
 
+def test_a_machine_whose_fabric_manager_does_not_run(collect):
+    facts = collect(
+        {"gpus": [{"fabric": {"state": 3, "status": 0}}, {"fabric": {"state": 1, "status": 0}}, {"fabric": None}]}
+    )
+    assert [gpu["fabric"] for gpu in facts["gpus"]] == [
+        {"state": "completed", "status": "success"},
+        {"state": "not_started", "status": None},
+        {"state": None, "status": None},
+    ]
+    assert [(problem["id"], problem["gpus"]) for problem in facts["problems"]] == [("fabric_not_ready", [1])]
+
+
+@pytest.mark.parametrize("code", ERROR_CODES)
+def test_each_code_of_the_fabric_leaves_it_null(collect, code):
+    refused = {"nvmlDeviceGetGpuFabricInfoV": code, "nvmlDeviceGetGpuFabricInfo": code}
+    facts = collect({"gpus": [{"errors": refused}]})
+    assert facts["gpus"][0]["fabric"] == {"state": None, "status": None}
+    assert "fabric_not_ready" not in [problem["id"] for problem in facts["problems"]]
+
+
+def test_an_older_library_tells_the_fabric_too(collect):
+    keys = {"errors": {"nvmlDeviceGetGpuFabricInfoV": 13}, "fabric": {"state": 3, "status": 10}}
+    (gpu,) = collect({"gpus": [keys]})["gpus"]
+    assert (gpu["fabric"], gpu["errors"]) == ({"state": "completed", "status": "timeout"}, {})
+
+
 def test_a_mismatch_of_library_and_module(collect):
     facts = collect({"errors": {"nvmlInit": 18}, "nvml_version": "13.580.105.08"})
     assert facts["nvml"] == {

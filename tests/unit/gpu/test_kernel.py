@@ -6,7 +6,7 @@ import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu import containers, kernel
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import OPEN, PROPRIETARY, add_gpu, config_space, load_module, write
+from machines import OPEN, PROPRIETARY, add_gpu, add_nvswitch, config_space, load_module, write
 
 # Read on an H200 (Ubuntu 24.04, driver 580).
 H200 = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)  \nGCC version:  gcc version 15.3.0 (GCC) \n"
@@ -252,6 +252,26 @@ def test_xids_are_counted_for_each_gpu():
 def test_kinds_of_container(tmp_path, path, content, kind):
     write(tmp_path, path, content)
     assert containers.container_kind(tmp_path) == kind
+
+
+def test_nvswitches_are_counted(tmp_path):
+    assert kernel.nvswitches(tmp_path) is None
+    add_gpu(tmp_path, 0)  # and its bridge
+    assert kernel.nvswitches(tmp_path) == 0
+    for index in range(4):
+        folder = add_nvswitch(tmp_path, index)
+    assert kernel.nvswitches(tmp_path) == 4
+    (folder / "driver").symlink_to(tmp_path / "drivers/vfio-pci")  # of a virtual machine
+    assert kernel.nvswitches(tmp_path) == 3
+    assert len(kernel.pci_gpus(tmp_path)) == 1
+
+
+def test_a_process_is_found_by_the_15_characters_that_the_kernel_keeps(tmp_path):
+    assert not kernel.is_running("nv-fabricmanager", tmp_path)
+    write(tmp_path, "proc/sys/comm", "nv-fabricmanage\n")
+    assert not kernel.is_running("nv-fabricmanager", tmp_path)
+    write(tmp_path, "proc/812/comm", "nv-fabricmanage\n")
+    assert kernel.is_running("nv-fabricmanager", tmp_path)
 
 
 def test_owner_of_a_process(tmp_path):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu import nvml
-from clients import ERROR_CODES, RESERVED, TOTAL, client, refuse
+from clients import ERROR_CODES, RESERVED, TOTAL, client, fabric, refuse
 
 PER_GPU = sorted(name for name in vars(client()) if name.startswith("nvmlDeviceGet"))
 NOT_OF_ONE_GPU = (
@@ -121,6 +121,46 @@ def test_peer_access_needs_both_directions(states, access):
 )
 def test_pci_ids_are_spelled_as_the_kernel_does(told, kernel):
     assert nvml.sysfs_pci_id(told) == kernel
+
+
+UNKNOWN_FABRIC = {"state": None, "status": None}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (fabric(0), {"state": "not_supported", "status": None}),
+        (fabric(1), {"state": "not_started", "status": None}),
+        (fabric(2, 999), {"state": "in_progress", "status": None}),  # the status means nothing yet
+        (fabric(3), {"state": "completed", "status": "success"}),
+        (fabric(3, 10), {"state": "completed", "status": "timeout"}),
+        (fabric(3, 4711), {"state": "completed", "status": "code_4711"}),
+        (fabric(7), {"state": "unknown", "status": None}),
+        (fabric(0xAB03), {"state": "completed", "status": "success"}),  # one byte is the library's
+    ],
+)
+def test_fabric(answer, expected):
+    assert nvml.read(client(nvmlDeviceGetGpuFabricInfoV=answer))["gpus"][0]["fabric"] == expected
+
+
+def test_an_older_driver_tells_the_fabric_by_its_older_call():
+    calls = {"nvmlDeviceGetGpuFabricInfoV": refuse(13), "nvmlDeviceGetGpuFabricInfo": fabric(1)}
+    gpu = nvml.read(client(**calls))["gpus"][0]
+    assert (gpu["fabric"], gpu["errors"]) == ({"state": "not_started", "status": None}, {})
+
+
+@pytest.mark.parametrize("code", ERROR_CODES)
+def test_a_fabric_that_nvml_does_not_tell_is_null(code):
+    calls = {"nvmlDeviceGetGpuFabricInfoV": refuse(code), "nvmlDeviceGetGpuFabricInfo": refuse(code)}
+    assert nvml.read(client(**calls))["gpus"][0]["fabric"] == UNKNOWN_FABRIC
+
+
+def test_a_pynvml_without_the_fabric_leaves_it_null():
+    old = client()
+    for name in [name for name in vars(old) if "FabricInfo" in name]:
+        delattr(old, name)
+    gpu = nvml.read(old)["gpus"][0]
+    assert (gpu["fabric"], gpu["errors"]) == (UNKNOWN_FABRIC, {})
 
 
 def test_text_that_is_none_is_null():

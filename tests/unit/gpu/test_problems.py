@@ -14,8 +14,8 @@ import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu import info, kernel
 from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu.problems_data import KNOWN
 from ansible_collections.gpuhost.vllm.plugins.module_utils.gpu.requirements import report, unmet
-from clients import client, refuse
-from machines import PROPRIETARY, add_gpu, load_module, write
+from clients import client, fabric, refuse
+from machines import PROPRIETARY, add_gpu, add_nvswitch, load_module, write
 
 DATA = Path(__file__).parent / "data"
 NODES = {"gpus": ["/dev/nvidia0", "/dev/nvidia1"], "control": True, "uvm": True, "uvm_tools": True}
@@ -53,6 +53,8 @@ def test_facts_have_the_shape_of_the_real_ones(host):
     assert sorted(ours["gpus"][0]) == sorted(real["gpus"][0])
     for key in ("kernel_module", "nvml", "device_nodes", "p2p"):
         assert sorted(ours[key]) == sorted(real[key])
+    for key in ("pcie", "fabric", "ecc", "mig", "power", "temperature", "remapped_rows"):
+        assert sorted(ours["gpus"][0][key]) == sorted(real["gpus"][0][key])
     assert sorted(ours["pci_gpus"][0]) == sorted(real["pci_gpus"][0])
 
 
@@ -213,6 +215,55 @@ def test_a_link_narrower_than_the_card(tmp_path, monkeypatch, now, most, card, s
 def test_a_generation_that_is_lower_now_is_no_trouble(host):
     """It drops when the GPU is idle."""
     assert _found(host, client(2, nvmlDeviceGetCurrPcieLinkGeneration=lambda _h: 1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (fabric(1), "NVML's fabric state is not_started"),
+        (fabric(2), "NVML's fabric state is in_progress"),
+        (fabric(3, 10), "NVML's fabric state is completed with timeout"),
+        (fabric(0), None),
+        (fabric(3), None),
+        (refuse(3), None),
+        (refuse(999), None),
+    ],
+)
+@pytest.mark.parametrize("switches", [0, 4])
+def test_gpus_that_wait_for_the_fabric(host, answer, found, switches):
+    """Those of Blackwell have no switches on the PCI bus. Where there are some, the fabric manager runs here."""
+    for index in range(switches):
+        add_nvswitch(host, index)
+    write(host, "proc/812/comm", "nv-fabricmanage\n")
+    problems = _found(host, client(2, nvmlDeviceGetGpuFabricInfoV=answer))
+    assert set(problems) == ({"fabric_not_ready"} if found else set())
+    if found:
+        problem = problems["fabric_not_ready"]
+        assert (problem["severity"], problem["gpus"], problem["found"]) == ("error", [0, 1], found)
+        assert "802" in problem["cost"] and "nvidia-fabricmanager" in problem["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "daemon", "container", "ready"),
+    [
+        (fabric(0), False, False, False),  # an A100 registers nowhere
+        (refuse(13), False, False, False),  # an older driver
+        (fabric(0), True, False, True),
+        (fabric(3), False, False, True),  # set up, and the daemon stopped since
+        (fabric(0), False, True, True),  # the host's processes are not seen
+    ],
+)
+def test_nvswitches_without_their_daemon(host, answer, daemon, container, ready):
+    for index in range(6):
+        add_nvswitch(host, index)
+    write(host, "proc/812/comm", "nv-fabricmanage\n" if daemon else "dbus-daemon\n")
+    if container:
+        write(host, "run/systemd/container", "lxc\n")
+    facts = info.collect(client(2, nvmlDeviceGetGpuFabricInfoV=answer), host)
+    assert (facts["nvswitches"], facts["fabric_manager"]) == (6, None if container else daemon)
+    assert [(row["id"], row["gpus"], row["found"]) for row in facts["problems"]] == (
+        [] if ready else [("fabric_not_ready", [], "6 NVSwitches, and nv-fabricmanager does not run")]
+    )
 
 
 def test_a_small_window(host):
