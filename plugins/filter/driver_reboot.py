@@ -34,6 +34,10 @@ options:
         the installed one, needs something else.
     type: bool
     default: false
+  options_changed:
+    description: Whether the options of the modules changed since they were loaded.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""

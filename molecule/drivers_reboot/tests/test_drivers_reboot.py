@@ -17,6 +17,7 @@ PACKAGES = {
         "libnvidia-compute-580": "580.105.08-0ubuntu1",
         "nvidia-compute-utils-580": "580.105.08-0ubuntu1",
         "nvidia-dkms-580-open": "580.105.08-0ubuntu1",
+        "nvidia-fabricmanager-580": "580.105.08-0ubuntu1",
         "nvidia-firmware-580-580.105.08": "580.105.08-0ubuntu1",
         "nvidia-kernel-common-580": "580.105.08-0ubuntu1",
         "nvidia-modprobe": "580.105.08-0ubuntu1",
@@ -31,8 +32,9 @@ def _distribution(host):
 
 def test_it_was_booted_as_often_as_needed_each_time_with_the_driver_of_that_moment(host):
     boots = [line.split(maxsplit=1) for line in host.file("/var/log/boots").content_string.splitlines()]
-    assert [driver for _boot, driver in boots] == ["nouveau", "580.105.08", "590.44.01", "none", "580.105.08"]
-    assert len({boot for boot, _driver in boots}) == 5
+    loaded = [driver for _boot, driver in boots]
+    assert loaded == ["nouveau", "580.105.08", "590.44.01", "none", "580.105.08", "580.105.08"]
+    assert len({boot for boot, _driver in boots}) == 6
 
 
 def test_the_whole_driver_is_of_one_release_and_held(host):
@@ -57,6 +59,14 @@ def test_it_came_up_whole(host):
         host.check_output("stat -c %F /dev/nvidia-uvm /dev/nvidia-uvm-tools").splitlines()
         == ["character special file"] * 2
     )
+
+
+def test_nvswitches_have_their_fabric_manager(host):
+    fabric = host.service("nvidia-fabricmanager")
+    if _distribution(host) == "ubuntu2404":
+        assert fabric.is_enabled and fabric.is_running
+    else:
+        assert not fabric.exists
 
 
 def test_the_key_is_the_one_that_nvidias_server_has(host):

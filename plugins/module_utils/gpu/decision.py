@@ -113,7 +113,9 @@ def _elsewhere(container: str) -> str:
     )
 
 
-def reboot(facts: Facts, installed: str, allowed: bool, local: bool, tried: bool = False) -> Facts:
+def reboot(
+    facts: Facts, installed: str, allowed: bool, local: bool, tried: bool = False, options_changed: bool = False
+) -> Facts:
     """Whether the running kernel needs a reboot for the driver that is installed now.
 
     Args:
@@ -124,6 +126,7 @@ def reboot(facts: Facts, installed: str, allowed: bool, local: bool, tried: bool
         tried: the machine was booted since packages and settings last changed. Where the module is not loaded all the same (Secure
             Boot, no module for this kernel), or still the other flavour of it (two are installed), each run would else reboot it
             in vain.
+        options_changed: the options of the modules changed since they were loaded.
 
     Returns:
         ``needed``, ``do`` (needed and nothing forbids it), ``why`` (sentences: why needed, then what forbids it; or what is wrong with the
@@ -140,6 +143,8 @@ def reboot(facts: Facts, installed: str, allowed: bool, local: bool, tried: bool
                 "do": False,
                 "why": [*why, "a boot since the installation did not help, see `dmesg`"],
             }
+    if not why and options_changed:
+        why = ["the options of the kernel modules changed since they were loaded"]
     needed = bool(why)
     forbidden = []
     if facts["container"] != "none":

@@ -168,6 +168,13 @@ def ubuntu_packages(release: str, library: bytes) -> Iterator[Package]:
         files["files"].update(SMI)
         yield Package(compute, version, instead_of="nvidia-opencl-icd", **files)
         yield Package("nvidia-persistenced", version, depends=compute, files=DAEMON, postinst=RESTART_DAEMON)
+    unit = (HERE / "nvidia-fabricmanager.service").read_text().replace("@release@", release).encode()
+    fabric = {
+        "usr/lib/systemd/system/nvidia-fabricmanager.service": unit,
+        "usr/bin/nv-fabricmanager": b"#!/bin/sh\nsleep infinity\n",
+    }
+    instead = "fabricmanager" if legacy else ""
+    yield Package(f"nvidia-fabricmanager{suffix}", version, instead_of=instead, files=fabric)
     instead = "libnvidia-cfg1-any" if legacy else ""
     yield Package(f"libnvidia-cfg1{suffix}", version, instead_of=instead, files=CONFIGURATION)
     instead = "nvidia-kernel-common" if legacy else ""

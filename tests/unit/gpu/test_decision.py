@@ -202,6 +202,15 @@ def test_another_release_than_the_loaded_one_is_booted_whenever_it_came(facts):
     assert reboot(facts("580.95.05"), "590.44.01", True, False, tried=True)["do"]
 
 
+def test_options_that_changed_need_a_reboot_like_any_other(facts):
+    good = facts()
+    assert not reboot(good, "580.95.05", True, False)["needed"]
+    found = reboot(good, "", False, False, options_changed=True)
+    assert (found["needed"], found["do"]) == (True, False)
+    assert found["why"][0] == "the options of the kernel modules changed since they were loaded"
+    assert reboot(good, "", True, False, tried=True, options_changed=True)["do"]
+
+
 def test_a_container_is_never_rebooted(facts):
     found = reboot(facts(container="lxc"), "590.44.01", True, False)
     assert (found["do"], found["why"][-1]) == (False, "this is a container: reboot its host")
