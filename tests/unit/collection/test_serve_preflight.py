@@ -45,10 +45,10 @@ def refused(**changes: Any) -> list[str]:
     """The messages of the conditions that do not hold."""
     variables = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     own = ("__serve_loopback", "__serve_reserved_args", "__serve_secret_names")
+    rows = variables["__serve_rules"] + variables["__serve_late_rules"]
     known = {name: variables[name] for name in own}
     trusted = {name: trust_as_template(value) if isinstance(value, str) else value for name, value in known.items()}
     templar = Templar(DataLoader(), {**trusted, **GOOD, **changes})
-    rows = yaml.safe_load((ROLE / "tasks/preflight.yml").read_text())[1]["loop"]
     return [
         str(templar.template(trust_as_template(row["otherwise"])))
         for row in rows
