@@ -63,6 +63,12 @@ options:
     default:
       - /etc/systemd/system/*.service
       - /var/lib/vllm/deployments/*/*/*
+  engine_args:
+    description:
+      - Engine arguments that the release is going to be served with. A name that it does not know is a failure, so that it is told before a checkpoint
+        is fetched for it. Values are checked by M(gpuhost.vllm.vllm_engine_config).
+    type: dict
+    default: {}
   caches:
     description: Folder of the caches of all instances, C(<instance>/<id of the release>/). Those of releases that are gone are removed.
     type: path
@@ -129,6 +135,10 @@ removed_caches:
   type: list
   elements: str
   returned: success
+failure:
+  description: Codes C(release_spec_invalid), C(engine_argument_unknown), C(release_unusable) and those of the build.
+  type: dict
+  returned: failure
 """
 
 from pathlib import Path
@@ -136,6 +146,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.errors import VllmHostError
+from ..module_utils.service.engine_config import check_known
 from ..module_utils.service.release import (
     Installer,
     Release,
@@ -146,6 +157,7 @@ from ..module_utils.service.release import (
     remove_unused_releases,
 )
 from ..module_utils.service.release_caches import remove_orphaned_caches
+from ..module_utils.service.release_parser import known_options, options_cache
 
 
 def main() -> None:
@@ -165,6 +177,7 @@ def main() -> None:
                 "elements": "str",
                 "default": ["/etc/systemd/system/*.service", "/var/lib/vllm/deployments/*/*/*"],
             },
+            "engine_args": {"type": "dict", "default": {}},
             "caches": {"type": "path", "default": "/var/cache/vllm"},
         },
         supports_check_mode=True,
@@ -188,6 +201,9 @@ def main() -> None:
             )
             removed = remove_unused_releases(releases, options["keep"], options["references"], current=release.id)
             removed_caches = remove_orphaned_caches(Path(options["caches"]), releases, options["references"])
+        if options["engine_args"] and release.python.exists():
+            cache = options_cache(Path(options["caches"]), release.id)
+            check_known(options["engine_args"], known_options(str(release.python), cache, "nobody"), release.id)
     except VllmHostError as error:
         module.fail_json(**error.as_result())
     module.exit_json(

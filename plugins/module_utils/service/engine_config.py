@@ -61,7 +61,7 @@ def check_known(engine_args: Mapping[str, Any], options: Options, version: str) 
         ]
         raise VllmHostError(
             "engine_argument_unknown",
-            f"vLLM {version} has no engine argument {', '.join(told)}. Correct vllm_engine_args; nothing was changed.",
+            f"vLLM {version} has no engine argument {', '.join(told)}. Correct vllm_engine_args; the service was not touched.",
             unknown=unknown,
             version=version,
         )
@@ -147,6 +147,6 @@ def _plain(value: Any, text: str) -> Any:
 def _invalid(name: str, why: str) -> VllmHostError:
     return VllmHostError(
         "engine_argument_invalid",
-        f"The engine argument '{name.replace('-', '_')}' {why}. Correct vllm_engine_args; nothing was changed.",
+        f"The engine argument '{name.replace('-', '_')}' {why}. Correct vllm_engine_args; the service was not touched.",
         argument=name.replace("-", "_"),
     )

@@ -163,7 +163,7 @@ class Installer:
             output = "\n".join(done.stdout.splitlines()[-OUTPUT_LINES_SHOWN:])
             raise VllmHostError(
                 "release_build_failed",
-                f"uv {arguments[0]} failed while building the release; nothing was changed. It said:\n{output}",
+                f"uv {arguments[0]} failed while building the release; the releases that are here and the service were not touched. It said:\n{output}",
                 command=command,
                 output=output,
             )

@@ -31,6 +31,11 @@ QUIET = {
 }
 
 
+def options_cache(caches: Path, release_id: str) -> Path:
+    """Where the options of a release are kept below the folder of all caches."""
+    return caches / ".options" / f"{release_id}.json"
+
+
 def known_options(python: str, cache: Path, user: Optional[str] = None) -> dict[str, dict[str, Any]]:
     """Options of ``vllm serve`` in the release of ``python``, see ``parser_probe``; from ``cache`` if they are there."""
     try:
@@ -61,7 +66,7 @@ def parse_config(
     if answer["error"]:
         raise VllmHostError(
             "engine_argument_invalid",
-            f"The installed vLLM refuses the engine arguments: {answer['error']}. Correct vllm_engine_args; nothing was changed.",
+            f"The installed vLLM refuses the engine arguments: {answer['error']}. Correct vllm_engine_args; the service was not touched.",
             error=answer["error"],
         )
     parsed: dict[str, Any] = answer["parsed"]
@@ -104,7 +109,7 @@ def ask(
         last = "\n".join(done.stderr.splitlines()[-8:])
         raise VllmHostError(
             "release_unusable",
-            f"The release of {python} cannot be loaded, so nothing was changed. It said:\n{last}",
+            f"The release of {python} cannot be loaded, so the service was not touched. It said:\n{last}",
             python=python,
             output=last,
         )

@@ -49,6 +49,6 @@ def write_aside(paths: Mapping[str, Path], contents: Mapping[str, Content]) -> d
 def not_written(path: Path, error: OSError) -> VllmHostError:
     return VllmHostError(
         "files_not_written",
-        f"{path} cannot be written ({error.strerror}): make room there, or see to its owner and mode. Nothing was changed.",
+        f"{path} cannot be written ({error.strerror}): make room there, or see to its owner and mode. The service was not touched.",
         path=str(path),
     )

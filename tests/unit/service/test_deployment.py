@@ -157,7 +157,7 @@ def test_what_cannot_be_written_stops_nothing(
     log = list(systemd.log)
     blocked = getattr(places, where) / "in-the-way"
     blocked.write_text("a file where a folder is wanted")
-    with pytest.raises(VllmHostError, match="cannot be written.*Nothing was changed") as raised:
+    with pytest.raises(VllmHostError, match="cannot be written.*The service was not touched") as raised:
         apply(TWO, replace(places, **{where: blocked}), systemd)
     assert raised.value.code == "files_not_written"
     blocked.unlink()
