@@ -13,11 +13,17 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
 from ..errors import VllmHostError
 from .model_config import bad_config
+from .name_patterns import Effort, PatternTooHard, compiled, matches
+
+#: What an entry of a list of layers begins with that is an expression.
+EXPRESSION = "re:"
+#: Lists have a few dozen.
+MOST_EXPRESSIONS = 1000
 
 #: (suffix, safetensors dtype, shape)
 Stored = tuple[str, str, tuple[int, ...]]
@@ -32,21 +38,26 @@ class QuantScheme:
         name: for messages (``nvfp4``, ``fp8-block``, ``int4-packed``, ``awq``, ``gptq``, ``mxfp4``, ``none``).
         stored: rows of a quantized layer.
         ignored: patterns of layer names that stay as they are.
+        effort: what may still be spent on comparing names with them.
     """
 
     name: str
     stored: Optional[LinearFormat]
     ignored: tuple[str, ...] = ()
+    effort: Effort = field(default_factory=Effort, compare=False)
 
     def applies_to(self, layer: str) -> bool:
-        """Is this layer quantized? ``layer`` is its full name without ``.weight``."""
-        return self.stored is not None and not any(_matches(pattern, layer) for pattern in self.ignored)
+        """Is this layer quantized? ``layer`` is its full name without ``.weight``; raises VllmHostError ``bad_config`` when nobody can say."""
+        return self.stored is not None and not any(_matches(pattern, layer, self.effort) for pattern in self.ignored)
 
 
-def _matches(pattern: str, layer: str) -> bool:
+def _matches(pattern: str, layer: str, effort: Effort) -> bool:
     """Writers use exact names, ``re:`` expressions, shell patterns and bare prefixes of modules."""
-    if pattern.startswith("re:"):
-        return re.match(pattern[3:], layer) is not None
+    if pattern.startswith(EXPRESSION):
+        try:
+            return matches(pattern.removeprefix(EXPRESSION), layer, effort)
+        except PatternTooHard as error:
+            raise bad_config(f"quantization_config: the expression {pattern[:100]!r} {error}.", "ignore") from error
     if any(character in pattern for character in "*?["):
         return fnmatch.fnmatchcase(layer, pattern) or fnmatch.fnmatchcase(layer, f"{pattern}.*")
     return (
@@ -198,7 +209,12 @@ def _ignored(declared: Mapping[str, Any]) -> tuple[str, ...]:
             names = [names] if isinstance(names, str) else names
             if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
                 raise _bad(key, names, "a list of names")
-            for name in names:
+            expressions = [name for name in names if name.startswith(EXPRESSION)]
+            if len(expressions) > MOST_EXPRESSIONS:
+                raise _bad(
+                    key, f"{len(expressions):,} of them", f"a list of names and at most {MOST_EXPRESSIONS} expressions"
+                )
+            for name in expressions:
                 _require_expression(name, key)
             return tuple(names)
     return ()
@@ -206,9 +222,9 @@ def _ignored(declared: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _require_expression(pattern: str, key: str) -> None:
     try:
-        re.compile(pattern[3:] if pattern.startswith("re:") else "")
-    except re.error as error:
-        raise _bad(key, pattern, f"a list of names and sound expressions ({error})") from error
+        compiled(pattern.removeprefix(EXPRESSION))
+    except (re.error, PatternTooHard) as error:
+        raise _bad(key, pattern, f"a list of names and sound expressions (this one: {error})") from error
 
 
 def _block(found: Any, key: str) -> tuple[int, int]:
