@@ -22,6 +22,19 @@ options:
     description: The GPUs, as M(gpuhost.vllm.gpu_info) returns them or described, such as V(8xH200).
     type: raw
     default: []
+  indices:
+    description: Which of O(gpus) the model gets, as O(gpuhost.vllm.deployment_plan#module:gpu_indices); empty means all.
+    type: list
+    elements: int
+    default: []
+  failure:
+    description:
+      - What becomes of GPUs or a file that cannot be read. V(raise) fails, as lookups do, with a preamble of Ansible's own.
+      - V(return) gives a dictionary with C(failure) alone, which M(gpuhost.vllm.deployment_plan) as its O(gpuhost.vllm.deployment_plan#module:recipe) tells
+        in one line, with its code.
+    type: str
+    choices: [raise, return]
+    default: raise
   folders:
     description: Folders with the user's own recipes, one YAML file each; they come before the collection's. A folder that is not there has none.
     type: list
@@ -50,7 +63,7 @@ import yaml
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
-from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.gpu_inventory import inventory_gpus
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.gpu_inventory import inventory_gpus, pick_gpus
 from ansible_collections.gpuhost.vllm.plugins.module_utils.recipes import (
     check_recipe,
     find_recipe,
@@ -71,9 +84,9 @@ def read_recipes(folder: Path) -> Iterator[dict[str, Any]]:
         yield check_recipe(content, str(path))
 
 
-def recipe_of(model: str, gpus: Any = (), folders: Iterable[str] = ()) -> dict[str, Any]:
-    """The recipe of ``model`` for ``gpus``, the user's ``folders`` first; empty without one; raises VllmHostError."""
-    hardware = hardware_of([gpu.name for gpu in inventory_gpus(gpus)])
+def recipe_of(model: str, gpus: Any = (), folders: Iterable[str] = (), indices: Iterable[int] = ()) -> dict[str, Any]:
+    """The recipe of ``model`` for those ``gpus`` with ``indices``, the user's ``folders`` first; empty without one; raises VllmHostError."""
+    hardware = hardware_of([gpu.name for gpu in pick_gpus(inventory_gpus(gpus), list(indices))])
     for folder in [*map(Path, folders), OWN_RECIPES]:
         recipe = find_recipe(model, read_recipes(folder))
         if recipe:
@@ -84,7 +97,13 @@ def recipe_of(model: str, gpus: Any = (), folders: Iterable[str] = ()) -> dict[s
 class LookupModule(LookupBase):
     def run(self, terms: list[Any], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
         self.set_options(var_options=variables, direct=kwargs)
+        gpus, folders, indices = (self.get_option(name) for name in ("gpus", "folders", "indices"))
         try:
-            return [recipe_of(str(term), self.get_option("gpus"), self.get_option("folders")) for term in terms]
+            return [recipe_of(str(term), gpus, folders, indices) for term in terms]
         except VllmHostError as error:
+            if self.get_option("failure") == "return":
+                return [
+                    {"failure": {"code": error.code, "message": error.message, "details": error.details}}
+                    for _term in terms
+                ]
             raise AnsibleLookupError(error.message) from error

@@ -109,6 +109,20 @@ def for_hardware(recipe: Mapping[str, Any], hardware: str, model: str = "") -> d
     return {**merged, "hardware": hardware}
 
 
+def require_recipe(recipe: Mapping[str, Any]) -> None:
+    """Nothing if ``recipe`` was read; the lookup hands on a failure under the key ``failure``, to be told where it can be told well.
+
+    Raises:
+        VllmHostError: that failure.
+    """
+    failure = recipe.get("failure")
+    if isinstance(failure, Mapping):
+        details = failure.get("details")
+        raise VllmHostError(
+            str(failure.get("code")), str(failure.get("message")), **(details if isinstance(details, Mapping) else {})
+        )
+
+
 def require_release(recipe: Mapping[str, Any], version: str) -> None:
     """Nothing if ``version`` is new enough for ``recipe``.
 
@@ -123,7 +137,7 @@ def require_release(recipe: Mapping[str, Any], version: str) -> None:
         raise VllmHostError(
             "vllm_too_old",
             f"The recipe {name} wants vLLM {minimum} or newer, and vllm_version is {version}."
-            f" Set vllm_version: {minimum} or newer, or plan_recipe: {{}} to go without the recipe.",
+            f" Set vllm_version: '{minimum}' or newer, or plan_recipe: {{}} to go without the recipe.",
             recipe=name,
             minimum=minimum,
             version=version,

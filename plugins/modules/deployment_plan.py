@@ -54,21 +54,31 @@ options:
       - Not needed on a V(cpu).
     type: raw
     default: []
+  gpu_indices:
+    description: Which of O(gpus) the instance uses, by their C(index), or by their place from 0 on where they are described; empty means all.
+    type: list
+    elements: int
+    default: []
   device:
     description: What vLLM runs on.
     type: str
     choices: [cuda, cpu]
     default: cuda
   vllm_version:
-    description: The release that will serve.
-    type: str
+    description: The release that will serve, in quotes.
+    type: raw
     default: 0.32.0
   engine_args:
-    description: vLLM's options that the user insists on, by their own names in snake_case.
+    description:
+      - vLLM's options that the user insists on, by their own names in snake_case. A name that is nearly one of vLLM's is refused, any other
+        that is not known here is told in RV(plan.warnings).
+      - Messages name them as the roles' variable, C(vllm_engine_args).
     type: dict
     default: {}
   env:
-    description: Environment of the server that the user insists on.
+    description:
+      - Environment of the server that the user insists on. Messages name it as the roles' variable, C(vllm_env).
+      - On a V(cpu), C(VLLM_CPU_KVCACHE_SPACE) and the weights must fit into the memory of the host that keeps O(store).
     type: dict
     default: {}
   recipe:
@@ -83,7 +93,7 @@ options:
     choices: [auto, keep, strip]
     default: auto
   force:
-    description: Let an explicit choice through that is known to fail.
+    description: Let an explicit choice through that is known to fail, and a name in O(engine_args) that looks like a slip of the pen.
     type: bool
     default: false
   kv_probe:
@@ -151,6 +161,9 @@ plan:
     max_model_len:
       description: Context length to serve.
       type: int
+    max_model_len_source:
+      description: Why that length - V(asked) by the user or the recipe, V(recommended), or V(served) before and good enough.
+      type: str
     max_num_seqs:
       description: Sequences at a time.
       type: int
@@ -200,9 +213,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.errors import VllmHostError
 from ..module_utils.memory.budget_options import BUDGET_SOURCES, SOURCE_ARGUMENTS, checkpoint_result
 from ..module_utils.memory.deployment_plan import PlanRequest, make_plan
-from ..module_utils.memory.gpu_inventory import inventory_gpus
+from ..module_utils.memory.gpu_inventory import inventory_gpus, pick_gpus
 from ..module_utils.memory.kv_kernel_probe import release_probe
-from ..module_utils.memory.plan_look import look_at_checkpoint, look_at_disk, look_at_processor
+from ..module_utils.memory.plan_look import look_at_checkpoint, look_at_disk, look_at_memory, look_at_processor
+from ..module_utils.memory.releases import release_text
+from ..module_utils.recipes import require_recipe
 
 
 def main() -> None:
@@ -211,8 +226,9 @@ def main() -> None:
             **SOURCE_ARGUMENTS,
             "model": {"type": "str", "default": ""},
             "gpus": {"type": "raw", "default": []},
+            "gpu_indices": {"type": "list", "elements": "int", "default": []},
             "device": {"type": "str", "choices": ["cuda", "cpu"], "default": "cuda"},
-            "vllm_version": {"type": "str", "default": "0.32.0"},
+            "vllm_version": {"type": "raw", "default": "0.32.0"},
             "engine_args": {"type": "dict", "default": {}},
             "env": {"type": "dict", "default": {}},
             "recipe": {"type": "dict", "default": {}},
@@ -230,7 +246,9 @@ def main() -> None:
     )
     params = module.params
     try:
-        gpus = inventory_gpus(params["gpus"]) if params["device"] == "cuda" else []
+        release = release_text(params["vllm_version"])
+        require_recipe(params["recipe"])
+        gpus = pick_gpus(inventory_gpus(params["gpus"]), params["gpu_indices"]) if params["device"] == "cuda" else []
         checkpoint = look_at_checkpoint(params, params["store"])
         plan = make_plan(
             PlanRequest(
@@ -238,16 +256,17 @@ def main() -> None:
                 checkpoint=checkpoint,
                 gpus=gpus,
                 device=params["device"],
-                vllm_version=params["vllm_version"],
+                vllm_version=release,
                 engine_args=params["engine_args"],
                 env=params["env"],
                 recipe=params["recipe"],
                 kv_cache_policy=params["kv_cache_policy"],
                 force=params["force"],
-                kv_probe=release_probe(params["releases"], params["vllm_version"], params["kv_probe"]),
+                kv_probe=release_probe(params["releases"], release, params["kv_probe"]),
                 kv_probe_always=params["kv_probe"] == "always",
                 disk=look_at_disk(params, params["store"], checkpoint),
                 packages=look_at_processor(params["device"], params["store"]),
+                host_memory_bytes=look_at_memory(params["device"], params["store"]),
                 measured_folder=params["measured"],
             )
         )

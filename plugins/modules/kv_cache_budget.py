@@ -49,12 +49,14 @@ options:
     description: The model's C(hf_quant_config.json) as a dictionary, beside O(config).
     type: dict
   engine_args:
-    description: vLLM's options by their own names in snake_case, as for C(vllm serve --config).
+    description:
+      - vLLM's options by their own names in snake_case, as for C(vllm serve --config).
+      - Messages name them as the roles' variable, C(vllm_engine_args).
     type: dict
     default: {}
   vllm_version:
-    description: The release that will serve.
-    type: str
+    description: The release that will serve, in quotes.
+    type: raw
     default: 0.32.0
   device:
     description: On a V(cpu), C(VLLM_CPU_KVCACHE_SPACE) of O(env) is the memory of the cache.
@@ -75,7 +77,9 @@ options:
     description: Of the GPU, such as V(12.0).
     type: str
   env:
-    description: Environment of the server; variables that begin with C(VLLM_) matter.
+    description:
+      - Environment of the server; variables that begin with C(VLLM_) matter.
+      - Messages name it as the roles' variable, C(vllm_env).
     type: dict
     default: {}
   available_kv_cache_bytes:

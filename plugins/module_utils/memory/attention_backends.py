@@ -92,7 +92,7 @@ def select_backend(
     raise VllmHostError(
         "unsupported",
         f"No {kind} backend of vLLM takes kv_cache_dtype {question.kv_cache_dtype} (head size {question.head_size}, block size"
-        f" {question.block_size or 'free'}) on compute capability {major}.{capability[1]}; choose another kv_cache_dtype.",
+        f" {question.block_size or 'free'}) on compute capability {major}.{capability[1]}; choose another vllm_engine_args.kv_cache_dtype.",
         key="kv_cache_dtype",
         found=question.kv_cache_dtype,
     )
@@ -108,6 +108,6 @@ def preferred_block_size(backends: Sequence[Backend], default: int) -> int:
             return candidate
     raise VllmHostError(
         "unsupported",
-        f"The attention backends {', '.join(backend.name for backend in backends)} share no block size.",
+        f"The attention backends {', '.join(backend.name for backend in backends)} share no block size; leave vllm_engine_args.attention_backend to vLLM.",
         key="block_size",
     )

@@ -261,9 +261,9 @@ def _available(
         return _exactly(given if len(given) > 1 else given * ranks, "given", "available_kv_cache_bytes")
     asked = EngineArgs(request.engine_args).integer("kv_cache_memory_bytes", minimum=0)
     if asked:
-        return _exactly((asked,) * ranks, "given", "the engine argument kv_cache_memory_bytes")
+        return _exactly((asked,) * ranks, "given", "vllm_engine_args.kv_cache_memory_bytes")
     if overhead is None:
-        return _exactly((_cpu_space(request.env),) * ranks, "given", "VLLM_CPU_KVCACHE_SPACE")
+        return _exactly((_cpu_space(request.env),) * ranks, "given", "vllm_env.VLLM_CPU_KVCACHE_SPACE")
     measurement = request.measurement
     if measurement is not None and measurement.available_kv_cache_bytes is not None:
         basis = f"what vLLM {request.vllm_version} measured here at {measurement.measured_at or 'an earlier start'}"
@@ -321,8 +321,9 @@ def _cpu_space(env: Mapping[str, str]) -> int:
     if space <= 0:
         raise VllmHostError(
             "gpu_memory_unknown",
-            "On a CPU vLLM takes its KV cache from VLLM_CPU_KVCACHE_SPACE (whole GiB): set it in env, or give"
-            " available_kv_cache_bytes.",
+            f"On a CPU vLLM takes its KV cache from vllm_env.VLLM_CPU_KVCACHE_SPACE, whole GiB such as '4'; it is {text[:100]!r}."
+            if text
+            else "On a CPU vLLM takes its KV cache from vllm_env.VLLM_CPU_KVCACHE_SPACE: set it to whole GiB, such as '4'.",
             key="VLLM_CPU_KVCACHE_SPACE",
             found=text,
         )

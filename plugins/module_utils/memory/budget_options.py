@@ -11,8 +11,10 @@ from typing import Any, Optional
 from ..errors import VllmHostError
 from .budget import BudgetRequest
 from .checkpoint_metadata import CheckpointMetadata, given_configuration, read_local_checkpoint
+from .compute_capability import parse_capability
 from .engine import Gpu
 from .measured import Measurement
+from .releases import release_text
 
 #: Of these exactly one.
 BUDGET_SOURCES = ("path", "repo_id", "config")
@@ -30,7 +32,7 @@ SOURCE_ARGUMENTS: dict[str, dict[str, Any]] = {
 BUDGET_ARGUMENTS: dict[str, dict[str, Any]] = {
     **SOURCE_ARGUMENTS,
     "engine_args": {"type": "dict", "default": {}},
-    "vllm_version": {"type": "str", "default": "0.32.0"},
+    "vllm_version": {"type": "raw", "default": "0.32.0"},
     "device": {"type": "str", "choices": ["cuda", "cpu"], "default": "cuda"},
     "gpu_name": {"type": "str", "default": ""},
     "gpu_total_bytes": {"type": "int"},
@@ -53,7 +55,7 @@ def budget_request(params: Mapping[str, Any], measurement: Optional[Measurement]
     return BudgetRequest(
         checkpoint=read_checkpoint(params),
         engine_args=params["engine_args"],
-        vllm_version=params["vllm_version"],
+        vllm_version=release_text(params["vllm_version"]),
         gpu=gpu_of(params),
         gpu_reserved_bytes=params["gpu_reserved_bytes"],
         env={name: str(value) for name, value in params["env"].items()},
@@ -71,15 +73,15 @@ def gpu_of(params: Mapping[str, Any]) -> Gpu:
     text = params["compute_capability"]
     if not text:
         return Gpu(**known)
-    major, _dot, minor = str(text).partition(".")
-    if not major.isdecimal() or not (minor or "0").isdecimal():
+    capability = parse_capability(text)
+    if capability is None:
         raise VllmHostError(
             "bad_value",
             f"compute_capability must look like 12.0, not {text!r}.",
             key="compute_capability",
             found=str(text),
         )
-    return Gpu(**known, compute_capability=(int(major), int(minor or 0)))
+    return Gpu(**known, compute_capability=capability)
 
 
 def read_checkpoint(params: Mapping[str, Any]) -> CheckpointMetadata:

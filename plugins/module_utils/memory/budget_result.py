@@ -77,9 +77,9 @@ def reasons(budget: Budget, length: int, sequences: SequencesAdvice, ways: list[
         low, expected, high = budget.overhead.low, budget.overhead.expected, budget.overhead.high
         spread = f"{_gib(expected)}" if low == high else f"{_gib(low)} to {_gib(high)}, expected {_gib(expected)}"
         lines.append(f"Outside weights and cache: {spread}.")
-    lines.append(
-        f"{_gib(budget.available.smallest)} are left for the KV cache ({budget.available.source}: {budget.available.basis})."
-    )
+    left = budget.available.smallest
+    room = f"{_gib(left)} are left" if left >= 0 else f"{_gib(-left)} are missing"
+    lines.append(f"{room} for the KV cache ({budget.available.source}: {budget.available.basis}).")
     if plan.kv_bytes_per_token:
         lines.append(_per_token(budget))
     own, asked = engine.max_model_len_config, engine.max_model_len
@@ -92,9 +92,9 @@ def reasons(budget: Budget, length: int, sequences: SequencesAdvice, ways: list[
             f"{whose} {asked:,} tokens need {need} and do not fit; at most {budget.max_model_len_fit:,} tokens do."
         )
     if length:
-        at = budget.capacity_at(length).max_concurrency
+        at = int(budget.capacity_at(length).max_concurrency)
         why = "all that the model knows" if length == own else LENGTH_RULE
-        lines.append(f"Recommended: {length:,} tokens ({at:.2f} at a time), {why}.")
+        lines.append(f"Recommended: {length:,} tokens, {why}; {at:,} such request{'s' if at > 1 else ''} at a time.")
     if sequences.gained_bytes > 0:
         lines.append(
             f"max_num_seqs {sequences.recommended} instead of {sequences.current} would give back {_gib(sequences.gained_bytes)} of a GPU."

@@ -22,6 +22,7 @@ from .budget_result import attention_kind, budget_result
 from .checkpoint_metadata import CheckpointMetadata
 from .engine import Gpu
 from .engine_args import EngineArgs, means_longest, with_underscores
+from .engine_options import judge_options
 from .gpu_inventory import InventoryGpu
 from .kv_dtypes import dtype_from_checkpoint
 from .kv_policy import KvDecision, ProbeResult, decide, wants_probe
@@ -74,6 +75,7 @@ class PlanRequest:
             kv_policy_data does not know; kv_probe_always: about every one.
         disk: room for the checkpoint.
         packages: what changes vLLM's choice of attention (see ``plan_kv_cache``); ``amx`` for a processor that has it.
+        host_memory_bytes: of the host that will serve on its CPU; None when it is not known.
         measured_folder: records of earlier starts.
     """
 
@@ -91,6 +93,7 @@ class PlanRequest:
     kv_probe_always: bool = False
     disk: Disk = field(default_factory=Disk)
     packages: Sequence[str] = ()
+    host_memory_bytes: Optional[int] = None
     measured_folder: str = MEASURED_FOLDER
 
 
@@ -102,18 +105,23 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
 
     Raises:
         VllmHostError: ``no_gpus``, ``too_few_gpus``, ``does_not_fit`` (with remedies), ``disk_too_small``, and what the budget and the KV policy
-            raise.
+            raise; ``engine_argument_unknown``, ``host_memory_too_small``.
     """
     if request.device == "cuda" and not request.gpus:
         raise VllmHostError(
             "no_gpus",
-            "There is no GPU to plan for. Name some (plan_gpus: 8x96GB), make the driver work, or set vllm_device: cpu.",
+            "There is no GPU to plan for. Make the driver of this host work, describe its GPUs (plan_gpus: 8x96GB), or set vllm_device: cpu.",
         )
     require_release(request.recipe, request.vllm_version)
     for part in ("engine_args", "env"):
         if not isinstance(request.recipe.get(part) or {}, Mapping):
             raise VllmHostError("bad_recipe", f"The recipe's {part} must be a mapping of keys.", key=part)
-    asked = {**with_underscores(request.recipe.get("engine_args") or {}), **with_underscores(request.engine_args or {})}
+    recipes, users = (with_underscores(args or {}) for args in (request.recipe.get("engine_args"), request.engine_args))
+    warnings = judge_options(users, "vllm_engine_args", request.force)
+    warnings += judge_options(
+        recipes, f"engine_args of the recipe {request.recipe.get('name', '')}".rstrip(), request.force
+    )
+    asked = {**recipes, **users}
     asked = {name: value for name, value in asked.items() if value is not None}  # null takes a recipe's option back
     if asked.get("kv_cache_dtype") == "auto":
         del asked["kv_cache_dtype"]  # not a choice: the policy makes it explicit
@@ -136,14 +144,17 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
         derived["gpu_memory_utilization"] = budget.plan.engine.gpu_memory_utilization
     derived["max_num_seqs"] = advise_sequences(budget).recommended
     budget, key = _measured_budget(request, {**derived, **asked}, env, decision)
-    derived["max_model_len"] = _length(budget, asked)
+    derived["max_model_len"], length_source = _length(budget)
+    if asked.get("max_model_len") is not None and not means_longest(asked["max_model_len"]):
+        length_source = "asked"
     if means_longest(asked.get("max_model_len")):
         asked = {**asked, "max_model_len": derived["max_model_len"]}
     final = {**derived, **asked}
     if final["max_model_len"]:
         budget = compute_budget(replace(budget.request, engine_args=final))
-    warnings = list(decision.warnings)
-    _require_fit(budget, model, warnings)
+    warnings = [*decision.warnings, *warnings]
+    _require_fit(budget, model, warnings, any_length=not asked.get("max_model_len"))
+    _require_host_memory(request, budget, warnings)
     to_download = max(0, request.checkpoint.bytes_total - request.disk.present_bytes)
     _require_disk(request, to_download)
     return {
@@ -153,6 +164,7 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
         "kv_cache_dtype": final["kv_cache_dtype"],
         "kv_decision": {"policy": decision.policy, "reason": decision.reason, "source": decision.source},
         "max_model_len": budget.plan.engine.max_model_len,
+        "max_model_len_source": length_source,
         "max_num_seqs": budget.plan.engine.max_num_seqs,
         "engine_args": final,
         "env": env,
@@ -195,7 +207,8 @@ def _require_gpus(request: PlanRequest, engine_args: Mapping[str, Any]) -> None:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
         raise VllmHostError(
             "too_few_gpus",
-            f"{told} need {needed} GPUs and there are {len(request.gpus)}: lower them, or leave them out, or name more GPUs.",
+            f"{told} in vllm_engine_args need {needed} GPUs and there are {len(request.gpus)}: lower them, or leave them out, or name more"
+            " GPUs.",
             needed=needed,
             found=len(request.gpus),
             **sizes,
@@ -275,8 +288,8 @@ def _measured_budget(
     return compute_budget(wanted), key
 
 
-def _length(budget: Budget, asked: Mapping[str, Any]) -> int:
-    """The length to serve when nobody insists on one.
+def _length(budget: Budget) -> tuple[int, str]:
+    """The length to serve when nobody insists on one, and why: ``served`` before, or ``recommended``.
 
     A length that was served before stays as long as it fits and is no worse than half of what would be recommended now: a measurement
     that merely corrects the forecast must not restart a healthy server.
@@ -286,12 +299,16 @@ def _length(budget: Budget, asked: Mapping[str, Any]) -> int:
     if measurement is not None and measurement.max_model_len:
         served = measurement.max_model_len
         if budget.available.source == "measured" and recommended <= 2 * served and served <= budget.max_model_len_fit:
-            return served
-    return recommended
+            return served, "served"
+    return recommended, "recommended"
 
 
-def _require_fit(budget: Budget, model: ModelConfig, warnings: list[str]) -> None:
-    """Stop when it cannot fit; warn when only the better end of a forecast says that it does."""
+def _require_fit(budget: Budget, model: ModelConfig, warnings: list[str], any_length: bool) -> None:
+    """Stop when it cannot fit; warn when only the better end of a forecast says that it does.
+
+    Args:
+        any_length: nobody insists on a length, so that a remedy is enough that makes a usual one fit.
+    """
     if budget.fits and budget.plan.engine.max_model_len > 0 and budget.max_model_len_fit > 0:
         return
     optimistic = tuple(max(0, budget.available.high) for _rank in budget.available.per_rank)
@@ -301,7 +318,7 @@ def _require_fit(budget: Budget, model: ModelConfig, warnings: list[str]) -> Non
             f"{length:,} tokens fit only if the overhead stays near the low end of its range; the start will tell."
         )
         return
-    ways = remedies(budget, attention_kind(budget), model.dtype)
+    ways = remedies(budget, attention_kind(budget), model.dtype, any_length)
     raise VllmHostError("does_not_fit", _no_fit_message(budget, ways), **_no_fit_details(budget, ways))
 
 
@@ -313,12 +330,17 @@ def _no_fit_message(budget: Budget, ways: Sequence[Remedy]) -> str:
         first += f" ({budget.available.source}): at most {fit:,} tokens fit."
     else:
         weights = max(budget.weights.per_rank) / GIB if budget.weights else 0.0
-        first = f"The model does not fit: weights take {weights:.2f} GiB of a GPU, {left:.2f} GiB are left for the KV cache."
+        room = f"{left:.2f} GiB are left" if left > 0 else f"{-left:.2f} GiB are missing"
+        first = f"The model does not fit: weights take {weights:.2f} GiB of a GPU, {room} for the KV cache."
     enough = [way for way in ways if way.enough] + [way for way in ways if not way.enough and way.max_model_len_fit]
     if not enough:
         return f"{first} No option of one host makes it fit: use more or larger GPUs, or a smaller or quantized checkpoint."
     steps = [f"{way.text}{'' if way.enough or way.action == 'context' else ' (not enough alone)'}" for way in ways]
-    return f"{first} Remedies, cheapest first: " + "; ".join(f"({n}) {step}" for n, step in enumerate(steps, 1)) + "."
+    return (
+        f"{first} Remedies in vllm_engine_args, cheapest first: "
+        + "; ".join(f"({n}) {step}" for n, step in enumerate(steps, 1))
+        + "."
+    )
 
 
 def _no_fit_details(budget: Budget, ways: Sequence[Remedy]) -> dict[str, Any]:
@@ -339,10 +361,39 @@ def _require_disk(request: PlanRequest, to_download: int) -> None:
     raise VllmHostError(
         "disk_too_small",
         f"{request.disk.path} has {free / GIB:.1f} GiB free; {request.model} needs {to_download / GIB:.1f} GiB more and"
-        f" {DISK_MARGIN_BYTES / GIB:.0f} GiB beside it. Free some space, or keep the checkpoints on a larger disk.",
+        f" {DISK_MARGIN_BYTES / GIB:.0f} GiB beside it. Free some space, or keep the"
+        " checkpoints on a larger disk (plan_store and checkpoint_fetch_store).",
         path=request.disk.path,
         free_bytes=free,
         needed_bytes=to_download + DISK_MARGIN_BYTES,
+    )
+
+
+def _require_host_memory(request: PlanRequest, budget: Budget, warnings: list[str]) -> None:
+    """Stop when weights and KV cache are more than the memory of a host that serves on its CPU."""
+    memory = request.host_memory_bytes
+    if request.device != "cpu" or memory is None:
+        return
+    engine = budget.plan.engine
+    copies = engine.tensor_parallel_size * engine.data_parallel_size
+    weights = sum(budget.weights.per_rank) * copies if budget.weights else 0
+    cache = sum(budget.available.per_rank) * copies
+    if weights + cache <= memory:
+        return
+    most = max(0, memory - weights) // (copies * len(budget.available.per_rank)) // GIB
+    asked = f"{budget.available.basis} asks for {cache / GIB:.1f} GiB of KV cache and the weights take {weights / GIB:.1f} GiB"
+    asked += f", but the host has {memory / GIB:.1f} GiB of memory"
+    if request.force:
+        warnings.append(f"{asked}; it was forced")
+        return
+    remedy = f"Lower it to {most} or less" if most else "Use a host with more memory or a smaller model"
+    raise VllmHostError(
+        "host_memory_too_small",
+        f"{asked}. {remedy}, or insist with plan_force: true.",
+        host_memory_bytes=memory,
+        weights_bytes=weights,
+        kv_cache_bytes=cache,
+        most_gib=most,
     )
 
 

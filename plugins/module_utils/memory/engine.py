@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..errors import VllmHostError
-from .engine_args import EngineArgs, means_longest
+from .engine_args import EngineArgs, means_longest, option, variable
 from .layers import uses_mtp
 from .model_config import ModelConfig, derive_max_model_len
 from .recurrent_state import keeps_every_block
@@ -153,7 +153,7 @@ def _layer_partition(env: Mapping[str, str]) -> Optional[tuple[int, ...]]:
     except ValueError as error:
         raise VllmHostError(
             "bad_engine_args",
-            f"VLLM_PP_LAYER_PARTITION must be numbers separated by commas, not {value!r}.",
+            f"{variable('VLLM_PP_LAYER_PARTITION')} must be numbers separated by commas, not {str(value)[:100]!r}.",
             key="VLLM_PP_LAYER_PARTITION",
         ) from error
 
@@ -163,7 +163,7 @@ def _check_parallel(model: ModelConfig, tensor: int, context: int, has_attention
     if has_attention and heads % tensor:
         raise VllmHostError(
             "bad_engine_args",
-            f"tensor_parallel_size {tensor} does not divide the model's {heads} attention heads; choose a divisor of {heads}.",
+            f"{option('tensor_parallel_size')} {tensor} does not divide the model's {heads} attention heads; choose a divisor of {heads}.",
             key="tensor_parallel_size",
             found=tensor,
             expected=f"a divisor of {heads}",
@@ -171,14 +171,14 @@ def _check_parallel(model: ModelConfig, tensor: int, context: int, has_attention
     if tensor % context:
         raise VllmHostError(
             "bad_engine_args",
-            f"decode_context_parallel_size {context} must divide tensor_parallel_size {tensor}.",
+            f"{option('decode_context_parallel_size')} {context} must divide tensor_parallel_size {tensor}.",
             key="decode_context_parallel_size",
             found=context,
         )
     if context > 1 and not model.is_mla and tensor // model.num_key_value_heads < context:
         raise VllmHostError(
             "bad_engine_args",
-            f"decode_context_parallel_size {context} is more than the {max(1, tensor // model.num_key_value_heads)} copies that"
+            f"{option('decode_context_parallel_size')} {context} is more than the {max(1, tensor // model.num_key_value_heads)} copies that"
             f" tensor_parallel_size {tensor} makes of the model's {model.num_key_value_heads} KV heads.",
             key="decode_context_parallel_size",
             found=context,
@@ -199,7 +199,8 @@ def _max_model_len(model: ModelConfig, args: EngineArgs, env: Mapping[str, str])
         if not isinstance(limit, (int, float)) or asked > limit:
             raise VllmHostError(
                 "bad_engine_args",
-                f"max_model_len {asked} is more than the model's own {own}; lower it, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+                f"{option('max_model_len')} {asked} is more than the model's own {own}; lower it, or set"
+                f" {variable('VLLM_ALLOW_LONG_MAX_MODEL_LEN')}: '1'.",
                 key="max_model_len",
                 found=asked,
                 expected=own,
@@ -215,7 +216,7 @@ def _mamba_cache_mode(args: EngineArgs, release: Release, traits: ModelTraits, p
     if mode not in ("none", "align", "all"):
         raise VllmHostError(
             "bad_engine_args",
-            f"mamba_cache_mode must be align, all or none, not {mode!r}.",
+            f"{option('mamba_cache_mode')} must be align, all or none, not {mode!r}.",
             key="mamba_cache_mode",
             found=mode,
         )
@@ -285,7 +286,7 @@ def resolve_scheduling(
     if not isinstance(num_speculative, int) or num_speculative < 0:
         raise VllmHostError(
             "bad_engine_args",
-            "speculative_config: num_speculative_tokens must be a whole number.",
+            f"{option('speculative_config')}: num_speculative_tokens must be a whole number.",
             key="speculative_config",
         )
     return Scheduling(

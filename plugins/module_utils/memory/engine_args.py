@@ -29,10 +29,20 @@ def with_underscores(values: Mapping[str, Any]) -> dict[str, Any]:
     return {str(name).replace("-", "_"): value for name, value in values.items()}
 
 
+def option(key: str) -> str:
+    """An option as messages name it: as it is written in an inventory, where C(vllm_engine_args) holds it."""
+    return f"vllm_engine_args.{key}"
+
+
+def variable(name: str) -> str:
+    """A variable of the server's environment as messages name it."""
+    return f"vllm_env.{name}"
+
+
 def _bad(key: str, found: Any, expected: str) -> VllmHostError:
     return VllmHostError(
         "bad_engine_args",
-        f"engine_args: {key} must be {expected}, not {_short(found)}.",
+        f"{option(key) if key != 'engine_args' else 'vllm_engine_args'} must be {expected}, not {_short(found)}.",
         key=key,
         found=_short(found),
         expected=expected,

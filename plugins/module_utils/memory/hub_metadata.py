@@ -37,6 +37,18 @@ METADATA_RETRIES = RetryPolicy(attempts=4, base_s=0.5, cap_s=8.0)
 TIMEOUT_S = 30.0
 
 
+#: Where the user of a plan sets what a Hub's refusal is about.
+_DOWN = " The endpoint is vllm_hub_endpoint (empty: huggingface.co); a checkpoint in a folder needs no Hub: vllm_model: /path/to/it."
+_ACCESS = " The name is vllm_model, the token vllm_hub_token."
+_VARIABLES = {
+    **dict.fromkeys(("hub_unreachable", "hub_failed", "hub_offline", "hub_answer_invalid", "hub_refused"), _DOWN),
+    **dict.fromkeys(
+        ("repo_not_found", "repo_gated", "token_refused", "access_denied", "token_invalid", "repo_id_invalid"), _ACCESS
+    ),
+    "revision_not_found": " The revision is vllm_revision.",
+}
+
+
 @dataclass(frozen=True)
 class _Piece:
     """Bytes of a file, and the URL that gave them."""
@@ -114,10 +126,20 @@ def read_hub_checkpoint(
         raise VllmHostError(
             "missing_library",
             f"The Python that runs this module cannot import {MISSING_LIBRARY.name}, which reading from a Hub needs. Run it with"
-            " the interpreter of the tools environment (ansible_python_interpreter: vllm_tools.python), or give path or config.",
+            " the interpreter of the tools environment (ansible_python_interpreter: vllm_tools.python), or, on a controller, install"
+            " the collection's requirements.txt into that Python.",
             library=MISSING_LIBRARY.name,
         )
-    hub = MetadataHub(repo_id, endpoint, token, METADATA_RETRIES, TIMEOUT_S, Gate())
+    try:
+        return _read(
+            MetadataHub(repo_id, endpoint, token, METADATA_RETRIES, TIMEOUT_S, Gate()), repo_id, revision, connections
+        )
+    except VllmHostError as error:
+        error.message += _VARIABLES.get(error.code, "")
+        raise
+
+
+def _read(hub: MetadataHub, repo_id: str, revision: str, connections: int) -> CheckpointMetadata:
     try:
         commit = hub.commit(revision, METADATA_RETRIES.attempts)
         files = {file.path: file for file in hub.tree(commit)}

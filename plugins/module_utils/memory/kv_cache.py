@@ -350,7 +350,7 @@ def _state_dtype(args: EngineArgs, key: str) -> str:
     if name not in ("auto", "float32", "float16", "bfloat16"):
         raise VllmHostError(
             "bad_engine_args",
-            f"engine_args: {key} must be auto, float32, float16 or bfloat16, not {name!r}.",
+            f"vllm_engine_args.{key} must be auto, float32, float16 or bfloat16, not {name!r}.",
             key=key,
             found=name,
         )
@@ -368,7 +368,7 @@ def _engine_notes(engine: Engine, kinds: set[str]) -> list[str]:
     if engine.pipeline_parallel_size > 1 and kinds & {"sliding", "chunked"}:
         notes.append(
             "Pipeline ranks and windows: one batch in flight a rank was counted; model runner V2 with asynchronous scheduling"
-            " keeps one more (set VLLM_USE_V2_MODEL_RUNNER in env to say which runs)."
+            " keeps one more (set VLLM_USE_V2_MODEL_RUNNER in vllm_env to say which runs)."
         )
     return notes
 

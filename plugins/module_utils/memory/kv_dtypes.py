@@ -33,7 +33,7 @@ def check_kv_cache_dtype(name: Any, vllm_version: str = LAST_KNOWN) -> str:
         reason = f"exists from vLLM {later} on" if later else "is unknown"
         raise VllmHostError(
             "bad_engine_args",
-            f"kv_cache_dtype {name!r} {reason}; use one of {', '.join(known)}.",
+            f"vllm_engine_args.kv_cache_dtype {str(name)[:100]!r} {reason}; use one of {', '.join(known)}.",
             key="kv_cache_dtype",
             found=repr(name)[:100],
             known=known,

@@ -119,8 +119,8 @@ def _sixteen_bit_failure(dtype: str, deployment: Deployment) -> Optional[Ground]
         )
     if deployment.cuda and deployment.older_than(data.EXPLICIT_16_BIT_FROM):
         return Ground(
-            f"vLLM {deployment.vllm} cannot write a cache whose type is named {dtype} (leave kv_cache_dtype out and set the"
-            " policy strip)",
+            f"vLLM {deployment.vllm} cannot write a cache whose type is named {dtype} (leave kv_cache_dtype out and set"
+            " plan_kv_cache_policy: strip)",
             data.EXPLICIT_16_BIT_SOURCE,
         )
     return None
@@ -151,7 +151,7 @@ def amx_warning(dtype: str, deployment: Deployment) -> tuple[str, ...]:
         return ()
     return (
         f"on a processor with AMX vLLM answers only with kv_cache_dtype auto and a stripped checkpoint, not with {dtype}"
-        f" ({data.AMX_MLA_AUTO_ONLY_SOURCE}); use the policy strip",
+        f" ({data.AMX_MLA_AUTO_ONLY_SOURCE}); use plan_kv_cache_policy: strip",
     )
 
 

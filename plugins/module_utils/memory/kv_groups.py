@@ -72,7 +72,7 @@ def _promote_local(specs: dict[int, KvSpec]) -> dict[int, KvSpec]:
     if not any(spec.kind in (FULL, MLA) for spec in values):
         raise VllmHostError(
             "unsupported",
-            "disable_hybrid_kv_cache_manager needs at least one layer with full attention in this model; leave it out.",
+            "vllm_engine_args.disable_hybrid_kv_cache_manager needs at least one layer with full attention in this model; leave it out.",
             key="disable_hybrid_kv_cache_manager",
         )
     block_sizes = {spec.block_size for spec in values if spec.kind in (FULL, MLA)}
@@ -86,7 +86,8 @@ def _promote_local(specs: dict[int, KvSpec]) -> dict[int, KvSpec]:
     if not (can_merge(values) or is_uniform_type(values)):
         raise VllmHostError(
             "unsupported",
-            "This model keeps recurrent states or differing windows: vLLM refuses disable_hybrid_kv_cache_manager for it.",
+            "This model keeps recurrent states or differing windows: vLLM refuses"
+            " vllm_engine_args.disable_hybrid_kv_cache_manager for it; leave it out.",
             key="disable_hybrid_kv_cache_manager",
         )
     return promoted

@@ -23,6 +23,7 @@ from typing import Any, Optional
 
 from ..errors import VllmHostError
 from . import kv_policy_data as data
+from .compute_capability import parse_capability
 from .engine_args import EngineArgs
 from .kv_dtypes import check_kv_cache_dtype, is_quantized
 from .kv_failures import (
@@ -164,7 +165,7 @@ def wants_probe(
 def _obey_dtype(policy: str, chosen: str, deployment: Deployment, force: bool) -> KvDecision:
     """The user named the dtype: his word, unless it is known to fail."""
     failure = known_failure(chosen, deployment)
-    warnings = _refuse_or_warn(f"kv_cache_dtype {chosen}", failure, force)
+    warnings = _refuse_or_warn(f"vllm_engine_args.kv_cache_dtype {chosen}", failure, force)
     wants_strip = policy == "strip" or (
         policy == "auto" and not is_quantized(chosen) and deployment.declared is not None
     )
@@ -187,7 +188,7 @@ def _obey_keep(deployment: Deployment, force: bool) -> KvDecision:
         kv_cache_dtype=dtype,
         reason=f"the policy keeps the checkpoint as shipped ({_declaration(deployment)})",
         source="policy",
-        warnings=_refuse_or_warn(f"the policy keep (kv_cache_dtype {dtype})", failure, force)
+        warnings=_refuse_or_warn(f"plan_kv_cache_policy: keep (kv_cache_dtype {dtype})", failure, force)
         + amx_warning(dtype, deployment),
     )
 
@@ -198,7 +199,7 @@ def _obey_strip(deployment: Deployment, force: bool) -> KvDecision:
             "a DSA model on compute capability 12.x serves only from its own quantized cache",
             data.DSA_DTYPES_ON_SM12X_SOURCE,
         )
-        warnings = _refuse_or_warn("the policy strip", never, force)
+        warnings = _refuse_or_warn("plan_kv_cache_policy: strip", never, force)
         warnings += ("the checkpoint was left as it is: it is never stripped on this GPU",)
         return KvDecision("strip", "original", "bfloat16", "the policy asks for 16 bit, by force", "policy", warnings)
     return KvDecision(
@@ -265,8 +266,8 @@ def _refuse_or_warn(choice: str, failure: Optional[Ground], force: bool) -> tupl
         return (f"{choice} is known to fail and was forced: {failure.text} ({failure.source})",)
     raise VllmHostError(
         "kv_choice_known_to_fail",
-        f"{choice} is known to fail: {failure.text}. Source: {failure.source}. Leave the choice to the policy auto,"
-        " or force it.",
+        f"{choice} is known to fail: {failure.text}. Source: {failure.source}. Leave the choice to the plan"
+        " (plan_kv_cache_policy: auto, no kv_cache_dtype in vllm_engine_args), or insist with plan_force: true.",
         choice=choice,
         reason=failure.text,
         source=failure.source,
@@ -301,22 +302,22 @@ def _model_dtype(chosen: Any, model_dtype: Optional[str]) -> Optional[str]:
 def _capability(text: Optional[str]) -> Optional[tuple[int, int]]:
     if not text:
         return None
-    major, _dot, minor = str(text).partition(".")
-    if not major.isdecimal() or not (minor or "0").isdecimal():
+    found = parse_capability(text)
+    if found is None:
         raise VllmHostError(
             "kv_policy_invalid",
             f"compute_capability must look like 12.0, not {text!r}.",
             key="compute_capability",
             found=str(text),
         )
-    return int(major), int(minor or 0)
+    return found
 
 
 def _require_one_of(key: str, found: Any, allowed: tuple[str, ...]) -> None:
     if found not in allowed:
         raise VllmHostError(
             "kv_policy_invalid",
-            f"{key} must be one of {', '.join(allowed)}, not {found!r}.",
+            f"{'plan_kv_cache_policy' if key == 'policy' else key} must be one of {', '.join(allowed)}, not {str(found)[:100]!r}.",
             key=key,
             found=str(found),
             allowed=list(allowed),

@@ -115,7 +115,7 @@ def _cache_words(model: ModelConfig, window: Optional[int]) -> list[str]:
         raise VllmHostError(
             "unsupported",
             "config.json: only some layers of this model slide (max_window_layers), which vLLM refuses for this architecture;"
-            " set use_sliding_window to false with hf_overrides.",
+            " set use_sliding_window to false with vllm_engine_args.hf_overrides.",
             file="config.json",
             key="max_window_layers",
         )
@@ -199,7 +199,8 @@ def speculative_layers(model: ModelConfig, speculative: Optional[Mapping[str, An
     if count == 0:
         raise VllmHostError(
             "unsupported",
-            "speculative_config asks for MTP, but the checkpoint has no such layers (num_nextn_predict_layers is 0).",
+            "vllm_engine_args.speculative_config asks for MTP, but the checkpoint has no such layers (num_nextn_predict_layers is 0): leave"
+            " it out.",
             key="speculative_config",
         )
     if model.is_mla:
@@ -220,7 +221,7 @@ def pipeline_split(num_layers: int, ranks: int, partition: Optional[tuple[int, .
         if len(partition) != ranks or sum(partition) != num_layers or min(partition) < 0:
             raise VllmHostError(
                 "bad_engine_args",
-                f"VLLM_PP_LAYER_PARTITION {list(partition)} must have {ranks} parts that add up to {num_layers} layers.",
+                f"vllm_env.VLLM_PP_LAYER_PARTITION {list(partition)} must have {ranks} parts that add up to {num_layers} layers.",
                 key="VLLM_PP_LAYER_PARTITION",
                 found=list(partition),
             )
@@ -228,7 +229,7 @@ def pipeline_split(num_layers: int, ranks: int, partition: Optional[tuple[int, .
     if ranks > num_layers:
         raise VllmHostError(
             "unsupported",
-            f"pipeline_parallel_size {ranks} is more than the model's {num_layers} layers.",
+            f"vllm_engine_args.pipeline_parallel_size {ranks} is more than the model's {num_layers} layers; lower it.",
             key="pipeline_parallel_size",
         )
     parts = [num_layers // ranks] * ranks

@@ -288,7 +288,8 @@ def parse_model_config(
     if model_dtype not in TORCH_DTYPE_BYTES:
         raise VllmHostError(
             "bad_engine_args" if dtype != "auto" else "bad_config",
-            f"dtype {model_dtype!r} is unknown; use auto, bfloat16, float16 or float32.",
+            f"{'vllm_engine_args.dtype' if dtype != 'auto' else 'config.json: dtype'} {model_dtype[:100]!r} is unknown; use auto, bfloat16,"
+            " float16 or float32.",
             key="dtype",
             found=model_dtype,
         )

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ..checkpoint.store import Store
 from ..checkpoint.tree import SHA1
@@ -70,6 +71,19 @@ def look_at_processor(device: str, store: str, cpuinfo: str = "/proc/cpuinfo") -
     except OSError:
         return ()
     return (AMX,) if "amx_tile" in flags else ()
+
+
+def look_at_memory(device: str, store: str, meminfo: str = "/proc/meminfo") -> Optional[int]:
+    """Memory of the host that will serve on its CPU; None when this is not that host, or it does not say."""
+    if device != "cpu" or not store:
+        return None
+    try:
+        found = re.search(
+            r"^MemTotal: +([0-9]{1,15}) kB$", Path(meminfo).read_text(encoding="ascii", errors="replace"), re.M
+        )
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None
 
 
 def _is_complete(place: Store, commit: str) -> bool:

@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from .recommendation import LENGTH_RULE
+
 GIB = 2**30
 WIDTH = 72
 LABEL = 17
@@ -26,8 +28,8 @@ def render_plan(plan: Mapping[str, Any], width: int = WIDTH) -> list[str]:
     drawn = memory_bar(plan["budget"])
     if drawn:
         lines += ["", *drawn]
-    lines += ["", *_concurrency(plan["budget"])]
-    notes = [*plan.get("warnings", ()), *(_told(plan["budget"]))]
+    lines += ["", *_concurrency(plan["budget"], width)]
+    notes = [*plan.get("warnings", ()), *_length(plan), *_told(plan["budget"])]
     for note in notes:
         lines += textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")
     return lines
@@ -70,11 +72,11 @@ def _cells(sizes: list[int], total: int, columns: int) -> list[int]:
 
 
 def _table(plan: Mapping[str, Any], width: int) -> list[str]:
-    budget, args = plan["budget"], plan["engine_args"]
+    budget, args, on_gpus = plan["budget"], plan["engine_args"], plan["gpus"]["count"] > 0
     commit = plan["revision"][:12]
     rows = [
         ("model", plan["model"] + (f" at {commit}" if commit else "")),
-        ("GPUs", _gpus(plan)),
+        ("GPUs" if on_gpus else "device", _gpus(plan)),
         ("vLLM", plan["vllm_version"]),
         (
             "KV cache",
@@ -84,8 +86,11 @@ def _table(plan: Mapping[str, Any], width: int) -> list[str]:
         ("source", plan["kv_decision"]["source"]),
         ("max_model_len", f"{plan['max_model_len']:,} ({budget['max_model_len_fit']:,} fit)"),
         ("max_num_seqs", f"{plan['max_num_seqs']:,}"),
-        ("KV memory", _cache(budget)),
-        ("KV tokens", f"{budget['kv_cache_tokens']:,} ({budget['kv_bytes_per_token']:,} B a token and GPU)"),
+        ("KV memory", _cache(plan)),
+        (
+            "KV tokens",
+            f"{budget['kv_cache_tokens']:,} ({budget['kv_bytes_per_token']:,} B a token{' and GPU' if on_gpus else ''})",
+        ),
         ("disk", _disk(plan)),
         ("start", f"about {_duration(plan['load_seconds_expected'])}"),
     ]
@@ -101,15 +106,16 @@ def _table(plan: Mapping[str, Any], width: int) -> list[str]:
 def _gpus(plan: Mapping[str, Any]) -> str:
     gpus = plan["gpus"]
     if not gpus["count"]:
-        return "none (CPU)"
+        return "CPU"
     unused = gpus["count"] - gpus["used"]
     name = gpus["name"].removeprefix("NVIDIA ") or "unknown"
     text = f"{gpus['count']} x {name}, {gpus['total_bytes'] / GIB:.1f} GiB"
     return text + (f" ({unused} unused)" if unused > 0 else "")
 
 
-def _cache(budget: Mapping[str, Any]) -> str:
-    size = f"{budget['available_kv_cache_bytes'] / GIB:.2f} GiB a GPU, {budget['source']}"
+def _cache(plan: Mapping[str, Any]) -> str:
+    budget, each = plan["budget"], " a GPU" if plan["gpus"]["count"] else ""
+    size = f"{budget['available_kv_cache_bytes'] / GIB:.2f} GiB{each}, {budget['source']}"
     ends = budget["available_kv_cache_bytes_range"]
     if ends["low"] == ends["high"]:
         return size
@@ -131,15 +137,28 @@ def _duration(seconds: int) -> str:
     return f"{seconds} s" if seconds < 120 else f"{round(seconds / 60)} min"
 
 
-def _concurrency(budget: Mapping[str, Any]) -> list[str]:
-    """Requests at a time at several lengths."""
-    rows = budget["concurrency"][-6:]
-    lengths = "".join(f"{row['max_model_len']:>9,}" for row in rows)
-    counts = "".join(f"{row['max_concurrency']:>9.2f}" for row in rows)
-    return [f"{'tokens a request':<16}{lengths}", f"{'requests at once':<16}{counts}"]
+def _concurrency(budget: Mapping[str, Any], width: int) -> list[str]:
+    """Requests at a time at several lengths, in whole requests."""
+    cells = [(f"{row['max_model_len']:,}", f"{int(row['max_concurrency']):,}") for row in budget["concurrency"]]
+    column = max([7, *(len(text) for cell in cells for text in cell)]) + 2
+    cells = cells[-((width - 16) // column) :]
+    rows = zip(("tokens a request", "requests at once"), zip(*cells) if cells else ((), ()))
+    return [f"{label:<16}" + "".join(f"{text:>{column}}" for text in texts) for label, texts in rows]
+
+
+def _length(plan: Mapping[str, Any]) -> list[str]:
+    """Where the length comes from."""
+    length, best = plan["max_model_len"], plan["budget"]["max_model_len"]
+    source = plan.get("max_model_len_source", "asked")
+    if source == "recommended":
+        own = length == plan["budget"]["model"]["max_model_len"]
+        return [f"max_model_len {length:,} is {'all that the model knows' if own else LENGTH_RULE}."]
+    why = "was served before and is kept" if source == "served" else "was asked for"
+    better = f"; the plan would take {best:,} by itself" if best and best != length else ""
+    return [f"max_model_len {length:,} {why}{better}."]
 
 
 def _told(budget: Mapping[str, Any]) -> list[str]:
     """Those of the budget's reasons that the table does not show."""
-    shown = ("Outside weights", "Recommended:", "max_num_seqs", "Remedy:", "Note:")
+    shown = ("Outside weights", "max_num_seqs", "Remedy:", "Note:")
     return [reason for reason in budget["reasons"] if reason.startswith(shown)]

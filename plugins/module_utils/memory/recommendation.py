@@ -27,10 +27,7 @@ MOST_GPUS = 64
 #: Options that leave the bytes for the cache as they are.
 _MEMORY_NEUTRAL = {"kv_cache_dtype", "decode_context_parallel_size", "max_model_len"}
 
-LENGTH_RULE = (
-    f"the largest multiple of {ROUND_TOKENS:,} tokens (a power of two below that) of which one request leaves a quarter of the"
-    " cache free for others"
-)
+LENGTH_RULE = "the longest round length of which one request leaves a quarter of the cache free for others"
 
 
 @dataclass(frozen=True)
@@ -103,30 +100,30 @@ def advise_sequences(budget: Budget) -> SequencesAdvice:
     return SequencesAdvice(current, recommended, gained)
 
 
-def remedies(budget: Budget, attention: str, model_dtype: str) -> list[Remedy]:
+def remedies(budget: Budget, attention: str, model_dtype: str, any_length: bool = False) -> list[Remedy]:
     """Ways to make the requested length fit, cheapest first.
 
     Args:
         budget: one that does not fit.
         attention: ``mla``, ``dsa`` or ``other``.
         model_dtype: the model's own.
+        any_length: the length will be chosen by what fits: a usual request is enough.
     """
+    target = budget.plan.engine.max_model_len
+    if any_length:
+        target = min(target, TYPICAL_REQUEST_TOKENS)
     found = list(_shorter_context(budget))
-    found += _fewer_sequences(budget)
-    found += _smaller_cache(budget, attention, model_dtype)
-    found += _context_parallel(budget)
-    found += _utilization(budget)
-    found += _more_gpus(budget)
+    found += _fewer_sequences(budget, target)
+    found += _smaller_cache(budget, target, attention, model_dtype)
+    found += _context_parallel(budget, target)
+    found += _utilization(budget, target)
+    found += _more_gpus(budget, target)
     return [way for way in found if way.max_model_len_fit > 0]
 
 
 def _round_lengths(limit: int) -> list[int]:
     small = [1 << power for power in range(4, 13) if 1 << power <= limit]
     return small + list(range(ROUND_TOKENS, limit + 1, ROUND_TOKENS))
-
-
-def _target(budget: Budget) -> int:
-    return budget.plan.engine.max_model_len
 
 
 def _shorter_context(budget: Budget) -> Iterator[Remedy]:
@@ -141,16 +138,16 @@ def _shorter_context(budget: Budget) -> Iterator[Remedy]:
         )
 
 
-def _fewer_sequences(budget: Budget) -> Iterator[Remedy]:
+def _fewer_sequences(budget: Budget, target: int) -> Iterator[Remedy]:
     advice = advise_sequences(budget)
     if advice.gained_bytes > 0:
         changed = _changed(budget, max_num_seqs=advice.recommended)
         if changed:
             text = f"max_num_seqs {advice.recommended} gives back {advice.gained_bytes / GIB:.1f} GiB a GPU"
-            yield _remedy(budget, "max_num_seqs", {"max_num_seqs": advice.recommended}, changed, text)
+            yield _remedy(target, "max_num_seqs", {"max_num_seqs": advice.recommended}, changed, text)
 
 
-def _smaller_cache(budget: Budget, attention: str, model_dtype: str) -> Iterator[Remedy]:
+def _smaller_cache(budget: Budget, target: int, attention: str, model_dtype: str) -> Iterator[Remedy]:
     """An FP8 cache, where it is not known to fail."""
     request = budget.request
     capability = request.gpu.compute_capability
@@ -172,11 +169,11 @@ def _smaller_cache(budget: Budget, attention: str, model_dtype: str) -> Iterator
     changed = _changed(budget, kv_cache_dtype="fp8")
     if changed:
         yield _remedy(
-            budget, "kv_cache_dtype", {"kv_cache_dtype": "fp8"}, changed, "kv_cache_dtype fp8 halves the cache"
+            target, "kv_cache_dtype", {"kv_cache_dtype": "fp8"}, changed, "kv_cache_dtype fp8 halves the cache"
         )
 
 
-def _context_parallel(budget: Budget) -> Iterator[Remedy]:
+def _context_parallel(budget: Budget, target: int) -> Iterator[Remedy]:
     """The smallest decode context parallel size that is enough, else the largest that is allowed."""
     engine = budget.plan.engine
     best: Optional[Remedy] = None
@@ -187,7 +184,7 @@ def _context_parallel(budget: Budget) -> Iterator[Remedy]:
         if changed is None:
             continue
         best = _remedy(
-            budget,
+            target,
             "decode_context_parallel",
             {"decode_context_parallel_size": size},
             changed,
@@ -199,14 +196,14 @@ def _context_parallel(budget: Budget) -> Iterator[Remedy]:
         yield best
 
 
-def _utilization(budget: Budget) -> Iterator[Remedy]:
+def _utilization(budget: Budget, target: int) -> Iterator[Remedy]:
     engine, total = budget.plan.engine, budget.cuda_total_bytes
     if total is None or engine.gpu_memory_utilization >= HIGHEST_UTILIZATION:
         return
     missing = max(
         need + block - size
         for need, block, size in zip(
-            budget.plan.needed_bytes(_target(budget)), budget.plan.bytes_per_block, budget.available.per_rank
+            budget.plan.needed_bytes(target), budget.plan.bytes_per_block, budget.available.per_rank
         )
     )
     wanted = engine.gpu_memory_utilization + missing / total
@@ -216,7 +213,7 @@ def _utilization(budget: Budget) -> Iterator[Remedy]:
     changed = _changed(budget, gpu_memory_utilization=value)
     if changed:
         yield _remedy(
-            budget,
+            target,
             "utilization",
             {"gpu_memory_utilization": value},
             changed,
@@ -224,29 +221,27 @@ def _utilization(budget: Budget) -> Iterator[Remedy]:
         )
 
 
-def _more_gpus(budget: Budget) -> Iterator[Remedy]:
+def _more_gpus(budget: Budget, target: int) -> Iterator[Remedy]:
     """Twice the GPUs, and twice again until it is enough."""
     engine = budget.plan.engine
-    tensor, pipeline = engine.tensor_parallel_size, engine.pipeline_parallel_size
+    tensor, others = engine.tensor_parallel_size, engine.pipeline_parallel_size * engine.data_parallel_size
     best: Optional[Remedy] = None
-    while 2 * tensor * pipeline <= MOST_GPUS:
+    while 2 * tensor * others <= MOST_GPUS:
         changes = {"tensor_parallel_size": 2 * tensor}
         changed = _changed(budget, **changes)
         if changed is None:
             break
         tensor *= 2
-        best = _remedy(
-            budget, "more_gpus", changes, changed, f"{tensor * pipeline} GPUs (tensor_parallel_size {tensor})"
-        )
+        best = _remedy(target, "more_gpus", changes, changed, f"{tensor * others} GPUs (tensor_parallel_size {tensor})")
         if best.enough:
             break
     if best:
         yield best
 
 
-def _remedy(budget: Budget, action: str, changes: Mapping[str, Any], changed: Budget, text: str) -> Remedy:
+def _remedy(target: int, action: str, changes: Mapping[str, Any], changed: Budget, text: str) -> Remedy:
     fit = changed.max_model_len_fit
-    return Remedy(action, changes, fit, fit >= _target(budget), f"{text}: {fit:,} tokens fit")
+    return Remedy(action, changes, fit, fit >= target, f"{text}: {fit:,} tokens fit")
 
 
 def _changed(budget: Budget, **changes: Any) -> Optional[Budget]:

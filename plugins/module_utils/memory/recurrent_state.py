@@ -56,7 +56,7 @@ def _divide(value: int, by: int, what: str) -> int:
     if value % by:
         raise VllmHostError(
             "unsupported",
-            f"tensor_parallel_size {by} does not divide the model's {value} {what}; choose a divisor.",
+            f"vllm_engine_args.tensor_parallel_size {by} does not divide the model's {value} {what}; choose a divisor.",
             key="tensor_parallel_size",
             found=by,
             expected=f"a divisor of {value}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from ..errors import VllmHostError
 from .releases_data import FIRST_KNOWN, LAST_KNOWN, RELEASES
@@ -58,6 +58,26 @@ def parse_version(version: str) -> tuple[int, int, int]:
         )
     major, minor, patch = match.groups()
     return int(major), int(minor), int(patch or 0)
+
+
+def release_text(version: Any) -> str:
+    """A release as the user gave it, when it is one beyond doubt: YAML reads 0.30 without quotes as the number 0.3.
+
+    Raises:
+        VllmHostError: ``bad_value``, for a number and for what a number looks like that became text on the way (``0.3``).
+    """
+    number = isinstance(version, (int, float))
+    if number or (isinstance(version, str) and re.fullmatch(r"\s*\d(\.\d)?\s*", version)):
+        raise VllmHostError(
+            "bad_value",
+            f"vllm_version is {'the number ' if number else ''}{version}, not a release: YAML drops the zero at the end of a number. Quote"
+            " it, with all three parts: vllm_version: '0.30.0'.",
+            key="vllm_version",
+            found=repr(version),
+        )
+    if not isinstance(version, str):
+        parse_version(version)
+    return str(version).strip()
 
 
 def find_release(version: str) -> Release:

@@ -83,7 +83,7 @@ def test_reference(release: str, fit: int) -> None:
     words = " ".join(found["reasons"])
     assert "262,144 tokens need 17.16 GiB and do not fit" in words
     assert f"at most {fit:,}" in words and "MLA is not divided" in words
-    assert "Recommended: 131,072 tokens (1.36 at a time)" in words
+    assert "Recommended: 131,072 tokens, the longest round length of which one request leaves a quarter" in words
     assert found["max_num_seqs"]["recommended"] == 64 and found["max_num_seqs"]["current"] == 1024
     assert "max_num_seqs 64 instead of 1024 would give back" in words
 

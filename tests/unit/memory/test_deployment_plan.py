@@ -150,6 +150,7 @@ def test_a_measurement_replaces_the_forecast_and_restarts_nothing(tmp_path: Path
     second = make_plan(request(measured_folder=str(tmp_path)))
     assert second["budget"]["source"] == "measured"
     assert second["budget"]["available_kv_cache_bytes"] == needed
+    assert second["max_model_len_source"] == "served"
     assert second["engine_args"] == first["engine_args"], "the served length still fits: nothing changes"
     assert second["load_seconds_expected"] == 560
     assert make_plan(request(measured_folder=str(tmp_path)))["engine_args"] == second["engine_args"]
@@ -213,3 +214,97 @@ def test_report_shows_what_the_user_asks() -> None:
         "1,000.0 GB free",
     ):
         assert piece in text, piece
+
+
+def refused(case: str = "kimi25-tp8-auto", gpus: str = "8x96GB", **changes: Any) -> VllmHostError:
+    with pytest.raises(VllmHostError) as caught:
+        make_plan(request(case, gpus, **changes))
+    return caught.value
+
+
+def test_the_fewest_gpus_that_are_enough_are_offered() -> None:
+    """Nobody asked for a length: eight cards are enough, as a plan for eight says."""
+    error = refused("kimi25-tp8-auto", "4x96GB", engine_args={})
+    assert "(1) 8 GPUs (tensor_parallel_size 8)" in error.message and "16 GPUs" not in error.message
+    assert "GiB are missing for the KV cache" in error.message and "-" not in error.message.split("Remedies")[0]
+    assert make_plan(request("kimi25-tp8-auto", "8x96GB", engine_args={}))["max_model_len"]
+    asked = refused("kimi25-tp8-auto", "4x96GB", engine_args={"max_model_len": 262144})
+    assert "16 GPUs (tensor_parallel_size 16)" in asked.message
+    longest = refused("kimi25-tp8-auto", "4x96GB", engine_args={"max_model_len": "auto"})
+    assert "(1) 8 GPUs" in longest.message
+
+
+def test_names_of_options() -> None:
+    error = refused(engine_args={"gpu_memory_utilisation": 0.95})
+    assert error.code == "engine_argument_unknown" and "did you mean gpu_memory_utilization" in error.message
+    forced = make_plan(request(engine_args={"gpu-memory-utilisation": 0.95}, force=True))
+    assert any("not known to the plan: gpu_memory_utilisation" in warning for warning in forced["warnings"])
+    report = "\n".join(render_plan(make_plan(request(engine_args={"frobnicate": 3}))))
+    assert "not known to the plan: frobnicate" in report
+    mine = refused(recipe={"name": "mine", "engine_args": {"max_model_length": 1}})
+    assert mine.message.startswith("engine_args of the recipe mine.max_model_length is no option")
+
+
+CPU = {"device": "cpu", "gpus": "", "engine_args": {}}
+
+
+def test_a_cpu_has_no_more_than_its_memory() -> None:
+    settings_of = {"env": {"VLLM_CPU_KVCACHE_SPACE": "300"}, "host_memory_bytes": 23 * GIB}
+    error = refused("llama8b-tp1", **CPU, **settings_of)
+    assert error.code == "host_memory_too_small"
+    assert "vllm_env.VLLM_CPU_KVCACHE_SPACE asks for 300.0 GiB" in error.message and "has 23.0 GiB" in error.message
+    most = error.details["most_gib"]
+    assert f"Lower it to {most} or less" in error.message and most == 8
+    forced = make_plan(request("llama8b-tp1", **CPU, **settings_of, force=True))
+    assert any("it was forced" in warning for warning in forced["warnings"])
+    fits = {**settings_of, "env": {"VLLM_CPU_KVCACHE_SPACE": str(most)}}
+    assert make_plan(request("llama8b-tp1", **CPU, **fits))["budget"]["available_kv_cache_bytes"] == most * GIB
+    assert make_plan(request("llama8b-tp1", **CPU, env=settings_of["env"])), "unknown memory refuses nothing"
+    small = refused("llama8b-tp1", **CPU, env={"VLLM_CPU_KVCACHE_SPACE": "1"}, host_memory_bytes=8 * GIB)
+    assert "Use a host with more memory" in small.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"engine_args": {"max_model_len": 10**6}}, "vllm_engine_args.max_model_len 1000000 is more than"),
+        ({"engine_args": {"max_model_len": 10**6}}, "vllm_env.VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1'"),
+        ({"engine_args": {"dtype": "float17"}}, "vllm_engine_args.dtype 'float17' is unknown"),
+        ({"engine_args": {"kv_cache_dtype": "fp7"}}, "vllm_engine_args.kv_cache_dtype 'fp7' is unknown"),
+        ({"engine_args": {"max_num_seqs": "many"}}, "vllm_engine_args.max_num_seqs must be a whole number"),
+        ({"engine_args": {"tensor_parallel_size": 16}}, "in vllm_engine_args need 16 GPUs"),
+        ({"engine_args": {"tensor_parallel_size": 3}}, "vllm_engine_args.tensor_parallel_size 3 does not divide"),
+        ({**CPU, "env": {}}, "vllm_env.VLLM_CPU_KVCACHE_SPACE: set it to whole GiB"),
+        (
+            {**CPU, "env": {"VLLM_CPU_KVCACHE_SPACE": "4G"}},
+            "vllm_env.VLLM_CPU_KVCACHE_SPACE, whole GiB such as '4'; it is '4G'",
+        ),
+        ({"kv_cache_policy": "never"}, "plan_kv_cache_policy must be one of auto, keep, strip"),
+        ({"gpus": ""}, "plan_gpus: 8x96GB"),
+    ],
+)
+def test_messages_name_the_variables_of_the_user(changes: dict[str, Any], says: str) -> None:
+    error = refused(**changes)
+    assert says in error.message and "\n" not in error.message
+
+
+def test_report_speaks_of_whole_requests_and_of_whose_length_it_is() -> None:
+    text = "\n".join(render_plan(make_plan(request(engine_args={}))))
+    (counts,) = [line.split()[3:] for line in text.splitlines() if line.startswith("requests at once")]
+    assert counts[0] == "44" and all(count.replace(",", "").isdecimal() for count in counts)
+    assert "is the longest round length of which one request" in " ".join(text.split())
+    asked = "\n".join(render_plan(make_plan(request(engine_args={"max_model_len": 32768}))))
+    assert "max_model_len 32,768 was asked for; the plan would take 131,072 by itself." in " ".join(asked.split())
+    known = make_plan(request("llama8b-tp1", "1x96GB", engine_args={}))
+    assert "max_model_len 131,072 is all that the model knows." in "\n".join(render_plan(known))
+    tiny = {
+        **known,
+        "budget": {**known["budget"], "concurrency": [{"max_model_len": 1024, "max_concurrency": 5846.81}]},
+    }
+    assert "requests at once    5,846" in "\n".join(render_plan(tiny))
+
+
+def test_report_of_a_cpu_has_no_gpus() -> None:
+    text = "\n".join(render_plan(make_plan(request("llama8b-tp1", **CPU, env={"VLLM_CPU_KVCACHE_SPACE": "4"}))))
+    assert "device           CPU" in text and "KV memory        4.00 GiB, given" in text
+    assert "a GPU" not in text and "GPUs" not in text and "and GPU" not in text

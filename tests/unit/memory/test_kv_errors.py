@@ -9,8 +9,10 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.compute_capability import parse_capability
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.engine import Gpu
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.kv_cache import plan_kv_cache
+from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.releases import release_text
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -209,3 +211,39 @@ def test_a_cache_type_of_a_later_release_is_refused() -> None:
     with pytest.raises(VllmHostError, match="from vLLM 0.20.0 on"):
         plan_kv_cache(LLAMA, engine_args=options, vllm_version="0.19.1", gpu=GPU)
     assert plan_kv_cache(LLAMA, engine_args=options, vllm_version="0.20.2", gpu=GPU).groups
+
+
+@pytest.mark.parametrize("version", [0.3, 0.32, 1, "0.3", "1", " 0.9 "])
+def test_a_release_without_quotes_is_refused(version: Any) -> None:
+    """YAML makes the number 0.3 of 0.30, and Ansible may make a text of that."""
+    with pytest.raises(VllmHostError, match="vllm_version: '0.30.0'") as caught:
+        release_text(version)
+    assert (caught.value.code, caught.value.details["key"]) == ("bad_value", "vllm_version")
+
+
+def test_a_release_in_quotes() -> None:
+    assert [release_text(text) for text in ("0.30", "0.30.0", "v0.32", "0.33.0rc1")] == [
+        "0.30",
+        "0.30.0",
+        "v0.32",
+        "0.33.0rc1",
+    ]
+    with pytest.raises(VllmHostError, match="vllm_version must be a release"):
+        release_text(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "capability"),
+    [
+        ("12.0", (12, 0)),
+        ("9", (9, 0)),
+        (8.9, (8, 9)),
+        ("12.", None),
+        ("²", None),
+        ("१२.०", None),
+        ("12.0.0", None),
+        ("", None),
+    ],
+)
+def test_compute_capability(text: Any, capability: Any) -> None:
+    assert parse_capability(text) == capability

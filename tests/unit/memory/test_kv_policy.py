@@ -240,10 +240,10 @@ def test_an_explicit_choice_wins_where_nothing_is_known_against_it():
         ({"engine_args": {"kv_cache_dtype": "fp8"}, "vllm_version": "0.17.1"}, "no FP8 cache"),
         ({"engine_args": {"kv_cache_dtype": "fp8"}, "vllm_version": "0.19.1", "dcp": 2}, "decode context parallel"),
         ({"engine_args": {"kv_cache_dtype": "fp8"}, "compute_capability": "8.0"}, "8.9"),
-        ({"engine_args": {"kv_cache_dtype": "bfloat16"}, "vllm_version": "0.19.1"}, "policy strip"),
+        ({"engine_args": {"kv_cache_dtype": "bfloat16"}, "vllm_version": "0.19.1"}, "plan_kv_cache_policy: strip"),
         ({"engine_args": {"kv_cache_dtype": "float16"}}, "nonsense"),
         ({"engine_args": {"kv_cache_dtype": "bfloat16", "dtype": "half"}}, "nonsense"),
-        ({"policy": "keep"}, "the policy keep"),
+        ({"policy": "keep"}, "plan_kv_cache_policy: keep"),
     ],
 )
 def test_a_choice_that_is_known_to_fail_is_refused_unless_it_is_forced(changes, says):

@@ -16,6 +16,7 @@ from ansible_collections.gpuhost.vllm.plugins.module_utils.memory import hub_met
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.plan_look import (
     look_at_checkpoint,
     look_at_disk,
+    look_at_memory,
     look_at_processor,
 )
 from ansible_collections.gpuhost.vllm.plugins.module_utils.memory.safetensors_headers import TensorGroup
@@ -94,3 +95,22 @@ def test_processor(tmp_path: Path) -> None:
     cpuinfo.write_text("flags : avx512f")
     assert look_at_processor("cpu", "/store", str(cpuinfo)) == ()
     assert look_at_processor("cpu", "/store", str(tmp_path / "none")) == ()
+
+
+def test_memory_of_the_host(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       24117248 kB\nMemFree: 1 kB\n")
+    assert look_at_memory("cpu", "/store", str(meminfo)) == 23 * 2**30
+    assert look_at_memory("cuda", "/store", str(meminfo)) is look_at_memory("cpu", "", str(meminfo)) is None
+    meminfo.write_text("nothing")
+    assert look_at_memory("cpu", "/store", str(meminfo)) is look_at_memory("cpu", "/store", str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("revision", "endpoint", "says"), [("main", DOWN, "vllm_hub_endpoint"), ("none", "", "vllm_revision")]
+)
+def test_a_hub_that_fails_names_the_variable(hub: Hub, revision: str, endpoint: str, says: str) -> None:
+    with pytest.raises(VllmHostError) as caught:
+        look_at_checkpoint(options(endpoint or hub.endpoint, revision), "")
+    assert says in caught.value.message
+    assert ("vllm_model: /path" in caught.value.message) == (endpoint == DOWN)

@@ -8,13 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpuhost.vllm.plugins.lookup.recipe import OWN_RECIPES, read_recipes, recipe_of
+from ansible.errors import AnsibleLookupError
+from ansible_collections.gpuhost.vllm.plugins.lookup.recipe import OWN_RECIPES, LookupModule, read_recipes, recipe_of
 from ansible_collections.gpuhost.vllm.plugins.module_utils.errors import VllmHostError
 from ansible_collections.gpuhost.vllm.plugins.module_utils.recipes import (
     check_recipe,
     find_recipe,
     for_hardware,
     hardware_of,
+    require_recipe,
     require_release,
 )
 from ansible_collections.gpuhost.vllm.plugins.module_utils.service.engine_config import check_known, render_config
@@ -191,3 +193,32 @@ def test_a_bad_file_of_the_users_names_itself(tmp_path: Path, text: str):
     (tmp_path / "mine.yml").write_text(text)
     with pytest.raises(VllmHostError, match="mine.yml"):
         recipe_of("kimi-k2.5", folders=[str(tmp_path)])
+
+
+class Lookup(LookupModule):
+    """Without Ansible's configuration, which a loaded plugin would read its defaults from."""
+
+    def set_options(self, task_keys=None, var_options=None, direct=None):
+        self.given = {"gpus": [], "indices": [], "folders": [], "failure": "raise", **direct}
+
+    def get_option(self, option, hostvars=None):
+        return self.given[option]
+
+
+def test_the_lookup_hands_a_failure_on_when_it_is_asked_to():
+    """A lookup that fails is told with a preamble of Ansible's; the module tells it in one line, with its code."""
+    lookup = Lookup()
+    for options, code in (({"gpus": "8x96"}, "bad_gpus"), ({"gpus": "2xH200", "indices": [2]}, "bad_gpus")):
+        (found,) = lookup.run(["kimi-k2.5"], **options, failure="return")
+        assert found["failure"]["code"] == code
+        with pytest.raises(VllmHostError) as caught:
+            require_recipe(found)
+        assert caught.value.code == code and caught.value.message == found["failure"]["message"]
+        with pytest.raises(AnsibleLookupError):
+            lookup.run(["kimi-k2.5"], **options)
+    require_recipe({})
+
+
+def test_an_instance_on_some_of_the_gpus_gets_no_options_for_all():
+    assert recipe_of("kimi-k2.5-nvfp4", gpus="8x96GB")["hardware"] == "rtx_pro_6000_8x"
+    assert recipe_of("kimi-k2.5-nvfp4", gpus="8x96GB", indices=[0])["hardware"] == "any"
