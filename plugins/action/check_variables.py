@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleFilterError
+from ansible.inventory.manager import InventoryManager
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 from ansible_collections.gpuhost.vllm.plugins.filter.instance_hosts import instance_hosts
@@ -100,11 +101,29 @@ class ActionModule(ActionBase):
             )
             yield message.removeprefix("vllm: ").removesuffix(".") + "."
             return
+        yield from self._left_out(given, [str(instance["vllm_instance"]) for instance in instances])
         for position, instance in enumerate(instances):
             where = f"vllm_instances[{position}] ({instance['vllm_instance']}): "
             yield from (where + problem for problem in self._of_one({**given, **instance}, roles, rules))
         if not instances:
             yield from self._of_one(given, roles, rules)
+
+    def _left_out(self, given: Mapping[str, Any], instances: list[str]) -> Iterator[str]:
+        """Ansible would find no host for a play over the instances, and say that all went well."""
+        limit, host = given.get("ansible_limit"), given.get("inventory_hostname")
+        if not (limit and instances):
+            return
+        names = [f"{host}--{instance}" for instance in instances]
+        # The inventory as it is going to be when the instances have been added to it.
+        hosts = InventoryManager(self._loader, parse=False)
+        for group, members in given.get("groups", {}).items():
+            hosts.add_group(group)
+            for name in [*members, *(names if host in members else [])]:
+                hosts.add_host(name, group)
+        hosts.reconcile_inventory()
+        hosts.subset(limit)
+        if not any(found.name in names for found in hosts.get_hosts("all")):
+            yield f"--limit {limit} leaves out the instances of {host}, each of which is a host of its own: write --limit '{host},{host}--*'."
 
     def _of_one(self, given: Mapping[str, Any], roles: list[Role], rules: bool) -> Iterator[str]:
         """What is wrong with the variables of one instance: its types, or else the rules of its roles."""

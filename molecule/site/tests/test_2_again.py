@@ -8,6 +8,8 @@ import pytest
 
 from tests.playbook import CHECKOUT
 
+# As in molecule.yml.
+ENGINE_ARGS = {"dtype": "float16", "enforce_eager": True, "max_model_len": 2048}
 TESTHOST = CHECKOUT / "tests/host/testhost"
 
 
@@ -25,6 +27,74 @@ def test_check_mode_on_a_converged_host_has_nothing_to_do(host, travel):
     before = _state(host)
     done = travel("--check", "--diff")
     assert (done.ok, done.changed) == (True, 0), done.text[-4000:]
+    assert "report: none, for check mode writes nothing" in done.text
+    assert "[WARNING]" not in done.text
+    assert _state(host) == before
+
+
+def test_check_mode_tells_of_a_restart_and_verifies_no_service_that_would_not_be_the_one(host, travel):
+    before = _state(host)
+    asked = host.check_output("journalctl -u vllm-demo.service -b --no-pager -o cat | grep -c 'POST /v1' || true")
+    done = travel("--check", "--diff", vllm_engine_args={**ENGINE_ARGS, "max_model_len": 1024})
+    assert (done.ok, done.changed) == (True, 1), done.text[-4000:]
+    assert "vllm-demo.service would be started anew" in done.text
+    assert "vllm-demo.service is not verified in check mode" in done.text
+    assert "verdict" not in done.text and "latest.html" not in done.text
+    assert (
+        host.check_output("journalctl -u vllm-demo.service -b --no-pager -o cat | grep -c 'POST /v1' || true") == asked
+    )
+    assert _state(host) == before
+
+
+@pytest.mark.parametrize(
+    ("tag", "variables", "says"),
+    [
+        ("plan", {"vllm_device": "cuda"}, "8 x RTX PRO 6000"),
+        ("fetch", {}, "Fetch demo/smollm2-135m"),
+        ("install", {}, "Build the release aside"),
+        ("patch", {}, "demo serves"),
+        ("serve", {}, "Deploy, or go back to the last good deployment"),
+        ("verify", {"verify_depth": "quick"}, "verdict:"),
+    ],
+)
+def test_each_tag_brings_what_its_part_needs(host, travel, tag, variables, says):
+    before = _state(host)
+    done = travel(f"--tags={tag}", **variables)
+    assert (done.ok, done.changed) == (True, 0), done.text[-4000:]
+    assert says in done.text
+    assert _state(host) == before
+
+
+def test_a_tag_that_is_skipped_leaves_out_its_part_alone(host, travel):
+    done = travel("--skip-tags=serve,verify")
+    assert (done.ok, done.changed) == (True, 0), done.text[-4000:]
+    assert "demo serves" in done.text
+    assert "Deploy, or go back" not in done.text and "verdict:" not in done.text
+
+
+@pytest.mark.parametrize(
+    ("playbook", "variables", "says"),
+    [
+        ("site.yml", {"vllm_port": 80}, "vllm_port is 80: vLLM binds ports from 1024 to 65535. Nothing was changed."),
+        ("site.yml", {"vllm_engine_arg": {}}, "did you mean vllm_engine_args?"),
+        ("playbooks/teardown.yml", {"teardown_instnace": "demo"}, "did you mean teardown_instance?"),
+        (
+            "playbooks/teardown.yml",
+            {"teardown_instance": "dem"},
+            "There is no instance dem; there are: demo. Nothing was changed.",
+        ),
+        (
+            "playbooks/rollback.yml",
+            {"rollback_instance": "dem"},
+            "has no instance dem; there are: demo. Nothing was changed.",
+        ),
+    ],
+)
+def test_a_slip_of_the_pen_changes_nothing(host, play, playbook, variables, says):
+    before = _state(host)
+    done = play(playbook, **variables)
+    assert (done.changed, done.failed) == (0, 1), done.text[-4000:]
+    assert says in done.error
     assert _state(host) == before
 
 

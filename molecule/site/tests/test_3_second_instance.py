@@ -47,3 +47,15 @@ def test_teardown_removes_the_second_alone(host, play):
     assert host.check_output("ls /etc/vllm").split() == ["demo.env", "demo.yaml"]
     assert host.file("/var/lib/vllm/checkpoints/demo--tiny-mla/snapshots").is_directory
     assert _main_pid(host) == first
+
+
+def test_a_folder_of_one_s_own_is_taken_as_it_is(host, travel):
+    host.check_output(
+        "sh -c 'mkdir -p /srv/models && cp -rL /var/lib/vllm/checkpoints/demo--tiny-mla/snapshots/* /srv/models/mine'"
+    )
+    before = host.check_output("sh -c 'cd /srv/models/mine && sha256sum *'")
+    done = travel("--skip-tags=serve,verify", **{**SECOND, "vllm_model": "/srv/models/mine", "vllm_instance": "mine"})
+    assert done.ok, done.text[-4000:]
+    assert "/srv/models/mine is a folder of your own" in done.text
+    assert host.check_output("sh -c 'ls /var/lib/vllm/views/mine'")
+    assert host.check_output("sh -c 'cd /srv/models/mine && sha256sum *'") == before

@@ -243,7 +243,7 @@ def test_every_deployment_variable_of_a_type_is_checked() -> None:
 
 
 PLAY = """
-- hosts: all
+- hosts: vllm
   gather_facts: false
   tasks:
     - gpuhost.vllm.check_variables:
@@ -251,15 +251,16 @@ PLAY = """
 """
 
 
-def check(tmp_path: Path, play: str = PLAY, **variables: Any) -> subprocess.CompletedProcess[str]:
+def check(tmp_path: Path, play: str = PLAY, *options: str, **variables: Any) -> subprocess.CompletedProcess[str]:
     """The check itself, on a host that cannot be reached."""
     (tmp_path / "play.yml").write_text(play)
-    (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": {"gpu1.invalid": {}}, "vars": variables}}))
+    (tmp_path / "hosts.yml").write_text(json.dumps({"vllm": {"hosts": {"gpu1.invalid": {}}, "vars": variables}}))
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         "-i",
         str(tmp_path / "hosts.yml"),
         str(tmp_path / "play.yml"),
+        *options,
     ]
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=60)
 
@@ -342,23 +343,41 @@ def test_bad_variables_stop_it_in_one_line(tmp_path: Path, variables: dict[str, 
     assert SECRET not in done.stdout + done.stderr
 
 
+TWO = {
+    "vllm_instances": [
+        GOOD | {"vllm_instance": "a"},
+        GOOD | {"vllm_instance": "b", "vllm_gpus": [1], "vllm_port": 8001},
+    ]
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "variables", "stops"),
+    [
+        ("gpu1.invalid", GOOD, False),
+        ("gpu1.invalid", TWO, True),
+        ("gpu1.invalid,gpu1.invalid--*", TWO, False),
+        ("gpu1.invalid,gpu1.invalid--b", TWO, False),
+        ("gpu1*", TWO, False),
+        ("vllm", TWO, False),
+        ("all:!gpu2", TWO, False),
+    ],
+)
+def test_a_limit_that_leaves_out_all_instances_of_a_host_is_told(
+    tmp_path: Path, limit: str, variables: dict[str, Any], stops: bool
+) -> None:
+    done = check(tmp_path, PLAY, "--limit", limit, **variables)
+    assert done.returncode == (2 if stops else 0), done.stdout + done.stderr
+    told = "--limit gpu1.invalid leaves out the instances of gpu1.invalid, each of which is a host of its own"
+    assert (told in done.stdout + done.stderr) is stops
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("playbook", ["site", "teardown", "rollback", "verify", "benchmark_load_format"])
 def test_every_playbook_that_takes_variables_checks_their_names_first(playbook: str, tmp_path: Path) -> None:
-    done = check(
-        tmp_path, f"- ansible.builtin.import_playbook: {CHECKOUT}/playbooks/{playbook}.yml", teardown_instnace="small"
-    )
-    # The host's group is "all": none of the plays finds a host, until it is in the group of the playbooks.
-    assert done.returncode == 0, done.stdout + done.stderr
-    inventory = {"vllm": {"hosts": {"gpu1.invalid": {}}, "vars": GOOD | {"teardown_instnace": "small"}}}
-    (tmp_path / "hosts.yml").write_text(json.dumps(inventory))
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")),
-        "-i",
-        str(tmp_path / "hosts.yml"),
-        str(tmp_path / "play.yml"),
-    ]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=60)
+    play = f"- ansible.builtin.import_playbook: {CHECKOUT}/playbooks/{playbook}.yml"
+    done = check(tmp_path, play, **GOOD, teardown_instnace="small")
     assert "did you mean teardown_instance?" in done.stdout + done.stderr
     assert "unreachable=0" in done.stdout, "it went to the host first"
 
