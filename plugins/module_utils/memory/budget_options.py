@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Optional
 
 from ..errors import VllmHostError
@@ -13,6 +14,8 @@ from .budget import BudgetRequest
 from .checkpoint_metadata import CheckpointMetadata, given_configuration, read_local_checkpoint
 from .compute_capability import parse_capability
 from .engine import Gpu
+from .engine_args import with_underscores
+from .engine_options import judge_options
 from .measured import Measurement
 from .releases import release_text
 
@@ -52,8 +55,10 @@ def budget_request(params: Mapping[str, Any], measurement: Optional[Measurement]
     Raises:
         VllmHostError: of the metadata readers; ``bad_value`` for a compute capability that is none.
     """
+    checkpoint = read_checkpoint(params)
+    unknown = judge_options(with_underscores(params["engine_args"]), "engine_args", force=True)
     return BudgetRequest(
-        checkpoint=read_checkpoint(params),
+        checkpoint=replace(checkpoint, notes=(*checkpoint.notes, *unknown)),
         engine_args=params["engine_args"],
         vllm_version=release_text(params["vllm_version"]),
         gpu=gpu_of(params),

@@ -75,7 +75,7 @@ def read_local_checkpoint(path: str) -> CheckpointMetadata:
     if not (folder / CONFIG_NAME).is_file():
         raise VllmHostError(
             "checkpoint_not_found",
-            f"{folder} has no {CONFIG_NAME}: it is not a checkpoint in the format that vLLM serves. Check the path.",
+            f"{folder} has no {CONFIG_NAME}: it is not a checkpoint in the format that vLLM serves. Check the path in vllm_model.",
             path=str(folder),
         )
     sizes = {}

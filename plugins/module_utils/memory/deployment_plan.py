@@ -115,7 +115,7 @@ def make_plan(request: PlanRequest) -> dict[str, Any]:
     require_release(request.recipe, request.vllm_version)
     for part in ("engine_args", "env"):
         if not isinstance(request.recipe.get(part) or {}, Mapping):
-            raise VllmHostError("bad_recipe", f"The recipe's {part} must be a mapping of keys.", key=part)
+            raise VllmHostError("bad_recipe", f"plan_recipe: {part} must be a mapping of keys.", key=part)
     recipes, users = (with_underscores(args or {}) for args in (request.recipe.get("engine_args"), request.engine_args))
     warnings = judge_options(users, "vllm_engine_args", request.force)
     warnings += judge_options(

@@ -58,5 +58,6 @@ def judge_options(engine_args: Mapping[str, Any], whose: str, force: bool) -> li
         )
     if not unknown:
         return []
-    shown = ", ".join(_shown(name) for name in sorted(unknown)[:10])
+    hints = {name: f" (did you mean {near}?)" for name, near in slips.items()}
+    shown = ", ".join(_shown(name) + hints.get(name, "") for name in sorted(unknown)[:10])
     return [f"not known to the plan: {shown} ({whose}); the role serve refuses what the installed vLLM does not know"]

@@ -146,7 +146,8 @@ def _read(hub: MetadataHub, repo_id: str, revision: str, connections: int) -> Ch
         if CONFIG_NAME not in files:
             raise VllmHostError(
                 "checkpoint_not_found",
-                f"{repo_id} at {hub.name} has no {CONFIG_NAME}: it is not a checkpoint in the format that vLLM serves.",
+                f"{repo_id} at {hub.name} has no {CONFIG_NAME}: it is not a checkpoint in the format that vLLM serves. Check vllm_model and"
+                " vllm_revision.",
                 repo_id=repo_id,
                 revision=revision,
             )

@@ -96,3 +96,36 @@ with patch_module_args({"repo_id": "org/name"}):
     result = json.loads(process.stdout)
     assert result["failure"] == {"code": "missing_library", "details": {"library": "huggingface_hub"}}
     assert "vllm_tools.python" in result["msg"]
+
+
+def test_a_misspelt_option_is_noted_by_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    options = {
+        "engine_args": {"gpu-memory-utilisation": 0.5, "kv_cache_memory_bytes": "4G"},
+        "compute_capability": "9.0",
+    }
+    found = run(kv_cache_budget, capsys, config=KV_CASES["llama8b-tp1"]["config"], **options)
+    notes = [reason for reason in found["budget"]["reasons"] if "not known to the plan" in reason]
+    assert len(notes) == 1 and "gpu_memory_utilisation (did you mean gpu_memory_utilization?)" in notes[0]
+
+
+def test_a_cpu_is_asked_for_its_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    groups = [TensorGroup("model.layers.0.mlp.up_proj.weight", "BF16", (64, 32), 1, 4096)]
+    write_checkpoint(tmp_path, KV_CASES["llama8b-tp1"]["config"], groups, 1)
+    options = {"path": str(tmp_path), "device": "cpu", "env": {"VLLM_CPU_KVCACHE_SPACE": "1000000"}, "measured": ""}
+    refused = run(deployment_plan, capsys, **options, store=str(tmp_path))
+    assert refused["failure"]["code"] == "host_memory_too_small"
+    assert run(deployment_plan, capsys, **options)["plan"]["budget"]["source"] == "given", "another host is not asked"
+
+
+def test_a_release_that_yaml_made_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"config": KV_CASES["llama8b-tp1"]["config"], "vllm_version": 0.3}
+    for module, more in ((deployment_plan, {"gpus": "1x96GB"}), (kv_cache_budget, {"gpu_total_bytes": 10**11})):
+        refused = run(module, capsys, **options, **more)
+        assert refused["failure"]["code"] == "bad_value" and "vllm_version: '0.30.0'" in refused["msg"]
+
+
+def test_a_recipe_that_could_not_be_read_is_told_by_the_module(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = {"failure": {"code": "bad_recipe", "message": "/x.yml: is missing.", "details": {"file": "/x.yml"}}}
+    refused = run(deployment_plan, capsys, config=KV_CASES["llama8b-tp1"]["config"], gpus="1x96GB", recipe=recipe)
+    assert refused["msg"] == "/x.yml: is missing."
+    assert refused["failure"] == {"code": "bad_recipe", "details": {"file": "/x.yml"}}

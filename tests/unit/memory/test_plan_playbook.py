@@ -96,6 +96,8 @@ def test_what_is_given_wins_over_the_inventory(inventory: Path, model: str) -> N
         ({"vllm_model": "a/b", "gpus": "8x96"}, "Module failed: '8x96' describes no GPUs. In gpus (plan_gpus in an inventory) write"),
         ({"vllm_model": "a/b", "gpus": "8xRTX6000"}, "Module failed: The description of GPUs '8xRTX6000' may mean several products"),
         ({"vllm_model": "a/b", "gpus": "1x96GB", "vllm_version": 0.3}, "Module failed: vllm_version is the number 0.3"),
+        ({"vllm_model": "a/b", "gpus": "1x96GB", "vllm_engine_args": "x"}, "failed: vllm_engine_args and vllm_env must be dictionaries"),
+        ({"vllm_model": "a/b", "gpus": "1x96GB", "vllm_device": "gpu"}, "failed: vllm_device is 'gpu': it must be cuda or cpu."),
         ({"plan_for": "nobody"}, "plan_for is 'nobody', which is no host of the inventory"),
     ],
 )  # fmt: skip
