@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
@@ -29,7 +30,8 @@ def unknown_options(names: Iterable[str]) -> list[str]:
 
 
 def _shown(name: str) -> str:
-    return name if name.isascii() and name.isidentifier() and len(name) <= 100 else ascii(name)[:100]
+    """In one line of ASCII, whatever somebody wrote."""
+    return name if re.fullmatch(r"[A-Za-z0-9_.]{1,100}", name) else ascii(name)[1:-1][:100]
 
 
 def judge_options(engine_args: Mapping[str, Any], whose: str, force: bool) -> list[str]:
@@ -47,13 +49,10 @@ def judge_options(engine_args: Mapping[str, Any], whose: str, force: bool) -> li
     nearest = {name: nearest_option(name) for name in unknown}
     slips = {name: near for name, near in nearest.items() if near}
     if slips and not force:
-        told = "; ".join(
-            f"{whose}.{_shown(name)} is no option of vLLM; did you mean {near}?"
-            for name, near in list(slips.items())[:5]
-        )
+        told = ", ".join(f"'{_shown(name)}' (did you mean '{near}'?)" for name, near in list(slips.items())[:5])
         raise VllmHostError(
             "engine_argument_unknown",
-            f"{told} Correct it, or set plan_force: true if this release has an option of that name.",
+            f"vLLM has no engine argument {told}. Correct {whose}, or set plan_force: true if this release has one of that name.",
             unknown=[{"argument": name, "nearest": near} for name, near in slips.items()],
         )
     if not unknown:
