@@ -115,8 +115,8 @@ def test_a_second_converge_looks_quickly_and_changes_nothing(host, travel):
         ({"vllm_model": "not a model"}, ["vllm_model is 'not a model'", "give a repository as organization/name"]),
         ({"vllm_hub_endpoint": "http://10.231.0.1:9"}, ["http://10.231.0.1:9", "Check the endpoint"]),
         (
-            {"vllm_device": "cuda", "drivers_minimum_compute_capability": "99.0"},
-            ["at least 99.0 is needed (drivers_minimum_compute_capability)", "leave it out with vllm_gpus"],
+            {"vllm_device": "cuda", "drivers_minimum_compute_capability": "19.0"},
+            ["at least 19.0 is needed (drivers_minimum_compute_capability)", "leave it out with vllm_gpus"],
         ),
         ({"vllm_engine_args": {"max_model_leng": 2048}}, ["'max_model_leng'", "did you mean 'max_model_len'"]),
         ({"vllm_engine_args": {"max_model_len": 1_000_000}}, ["max_model_len 1000000", "the model's own 8192"]),
