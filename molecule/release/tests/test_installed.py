@@ -26,7 +26,7 @@ def test_unit_is_healthy_and_answers(host):
 
 
 def test_every_task_file_came_from_the_installed_collection():
-    included = re.findall(r"^included: (\S+) for ", (EPHEMERAL / "road.log").read_text(), re.MULTILINE)
+    included = re.findall(r"^included: (/\S+) for ", (EPHEMERAL / "road.log").read_text(), re.MULTILINE)
     assert included and all(Path(path).is_relative_to(INSTALLED) for path in included)
 
 
