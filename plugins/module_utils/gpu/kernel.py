@@ -21,6 +21,7 @@ from .problems_data import OPEN_MODULES_ONLY
 Facts = dict[str, Any]
 
 NVIDIA = "0x10de"
+_PCI_DEVICES = "sys/bus/pci/devices"
 # 1 byte of class and 1 of subclass: VGA and 3D controllers (PCI ID database, class 03).
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
 # NVIDIA's and Ubuntu's packages build nvidia.ko. Debian's own (nvidia-open-kernel-dkms, nvidia-kernel-dkms) give the file another
@@ -128,11 +129,7 @@ def pci_gpus(root: Path = Path("/")) -> list[Facts]:
     itself), ``slot_width_max`` (lanes of the port above it; None in most virtual machines).
     """
     found = []
-    for folder in sorted(_children(root / "sys/bus/pci/devices")):
-        if _read(folder / "vendor").strip() != NVIDIA or not _read(folder / "class").strip().startswith(
-            _DISPLAY_CLASSES
-        ):
-            continue
+    for folder in _devices_of_nvidia(root, _DISPLAY_CLASSES):
         device_id = _read(folder / "device").strip()[2:] or None
         group = _link_name(folder / "iommu_group")
         node = _number(_read(folder / "numa_node"))
@@ -161,17 +158,19 @@ def nvswitches(root: Path = Path("/")) -> Optional[int]:
     Up to Hopper they are PCI devices. Those of Blackwell are not, there NVML's fabric state tells alone. In a virtual machine with a
     part of the GPUs there are none, and another one has them (vfio-pci).
     """
-    folders = _children(root / "sys/bus/pci/devices")
-    if not folders:
+    if not _children(root / _PCI_DEVICES):
         return None
-    found = [
+    switches = _devices_of_nvidia(root, (_NVSWITCH_CLASS,))
+    return sum(_link_name(folder / "driver") != "vfio-pci" for folder in switches)
+
+
+def _devices_of_nvidia(root: Path, classes: tuple[str, ...]) -> list[Path]:
+    """Folders of NVIDIA's PCI devices of these classes, in bus order."""
+    return [
         folder
-        for folder in folders
-        if _read(folder / "vendor").strip() == NVIDIA
-        and _read(folder / "class").strip().startswith(_NVSWITCH_CLASS)
-        and _link_name(folder / "driver") != "vfio-pci"
+        for folder in sorted(_children(root / _PCI_DEVICES))
+        if _read(folder / "vendor").strip() == NVIDIA and _read(folder / "class").strip().startswith(classes)
     ]
-    return len(found)
 
 
 def is_running(name: str, root: Path = Path("/")) -> bool:
